@@ -1,0 +1,20 @@
+//! The one vocabulary that every backend, parser and way in shares.
+//!
+//! Nothing here is `Serialize`: what crosses a process boundary has its own struct in
+//! `twopass-wire`.
+
+mod diagnostic;
+mod event;
+mod message;
+mod reply;
+mod request;
+mod tool;
+
+pub use diagnostic::{Diagnostic, DiagnosticKind};
+pub use event::Event;
+pub use message::{Message, Part, Role};
+pub use reply::{PassReport, Reply, StopReason, Usage};
+pub use request::{BadRequest, Request, Sampling, ThinkTag, TurnBudget};
+pub use tool::{
+    Arguments, CallErrorKind, InvalidToolCall, NotAnObject, ToolCall, ToolChoice, ToolSpec,
+};

@@ -1,0 +1,260 @@
+use std::collections::HashSet;
+use std::fmt;
+
+use serde_json::Value;
+
+use super::{Message, Role, ToolChoice, ToolSpec};
+
+/// The tag that frames a generated thought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ThinkTag {
+    /// `<think>`
+    #[default]
+    Think,
+    /// `<thinking>`
+    Thinking,
+}
+
+impl ThinkTag {
+    /// The name without brackets.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Think => "think",
+            Self::Thinking => "thinking",
+        }
+    }
+
+    /// The opening tag.
+    #[must_use]
+    pub fn open(self) -> &'static str {
+        match self {
+            Self::Think => "<think>",
+            Self::Thinking => "<thinking>",
+        }
+    }
+
+    /// The closing tag.
+    #[must_use]
+    pub fn close(self) -> &'static str {
+        match self {
+            Self::Think => "</think>",
+            Self::Thinking => "</thinking>",
+        }
+    }
+
+    /// The tag of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "think" => Some(Self::Think),
+            "thinking" => Some(Self::Thinking),
+            _ => None,
+        }
+    }
+}
+
+/// The caps of one turn, already resolved from call, configuration and defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnBudget {
+    /// One pass under one cap (`None` = until the context is full).
+    OnePass {
+        /// The cap on everything that the model writes.
+        max_tokens: Option<u32>,
+    },
+    /// A capped thought, then an answer that continues it.
+    TwoPass {
+        /// The tag that frames the thought.
+        tag: ThinkTag,
+        /// The cap on the thought; 0 = an empty block.
+        max_thinking_tokens: u32,
+        /// The cap on the answer; over 0.
+        max_response_tokens: u32,
+    },
+}
+
+/// How tokens are drawn. `None` = the model's or backend's default.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Sampling {
+    /// 0 = greedy.
+    pub temperature: Option<f32>,
+    /// Nucleus.
+    pub top_p: Option<f32>,
+    /// Candidates kept.
+    pub top_k: Option<u32>,
+    /// Least probability relative to the best.
+    pub min_p: Option<f32>,
+    /// Same seed, same text for a lone stream.
+    pub seed: Option<u64>,
+    /// Added against tokens that are present.
+    pub presence_penalty: Option<f32>,
+    /// Added against tokens by their count.
+    pub frequency_penalty: Option<f32>,
+    /// Multiplied against repeated tokens.
+    pub repeat_penalty: Option<f32>,
+}
+
+/// One turn to generate, on any backend.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// The conversation, oldest first.
+    pub messages: Vec<Message>,
+    /// What may be called.
+    pub tools: Vec<ToolSpec>,
+    /// What must be called.
+    pub tool_choice: ToolChoice,
+    /// False: the model is asked for one call at most.
+    pub parallel_tool_calls: bool,
+    /// The caps.
+    pub budget: TurnBudget,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// The caller's stop strings; they apply to the answer only.
+    pub stop: Vec<String>,
+    /// Extra variables for the chat template.
+    pub template_kwargs: Vec<(String, Value)>,
+}
+
+impl Request {
+    /// A request of these messages, one pass, no tools.
+    #[must_use]
+    pub fn new(messages: Vec<Message>) -> Self {
+        Self {
+            messages,
+            tools: Vec::new(),
+            tool_choice: ToolChoice::Auto,
+            parallel_tool_calls: true,
+            budget: TurnBudget::OnePass { max_tokens: None },
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            template_kwargs: Vec::new(),
+        }
+    }
+
+    /// Checks what no backend could carry out.
+    ///
+    /// # Errors
+    /// Names the first parameter that is wrong: no messages, a tool result without an id,
+    /// a duplicate or empty tool name, a tool schema that is no object, a choice of a tool
+    /// that was not offered, a response cap of 0, a sampling value out of range, an empty
+    /// stop string.
+    pub fn check(&self) -> Result<(), BadRequest> {
+        if self.messages.is_empty() {
+            return Err(BadRequest::new("messages", "at least one message is needed"));
+        }
+        for (idx, message) in self.messages.iter().enumerate() {
+            if message.role == Role::Tool && message.tool_call_id.is_none() {
+                return Err(BadRequest::new(
+                    format!("messages[{idx}].tool_call_id"),
+                    "a tool result must name the call that it answers",
+                ));
+            }
+        }
+        self.check_tools()?;
+        self.check_caps()?;
+        self.check_sampling()?;
+        if let Some(idx) = self.stop.iter().position(String::is_empty) {
+            return Err(BadRequest::new(format!("stop[{idx}]"), "a stop string may not be empty"));
+        }
+        Ok(())
+    }
+
+    fn check_tools(&self) -> Result<(), BadRequest> {
+        let mut names = HashSet::new();
+        for (idx, tool) in self.tools.iter().enumerate() {
+            if tool.name.is_empty() {
+                return Err(BadRequest::new(format!("tools[{idx}].name"), "a tool needs a name"));
+            }
+            if !names.insert(tool.name.as_str()) {
+                return Err(BadRequest::new(
+                    format!("tools[{idx}].name"),
+                    format!("the name `{}` is used twice", tool.name),
+                ));
+            }
+            let is_schema = match &tool.parameters {
+                Value::Object(schema) => schema.get("type").is_none_or(|t| t == "object"),
+                _ => false,
+            };
+            if !is_schema {
+                return Err(BadRequest::new(
+                    format!("tools[{idx}].parameters"),
+                    "must be a JSON Schema of type `object`",
+                ));
+            }
+        }
+        if let Some(name) = self.tool_choice.only_tool()
+            && !names.contains(name)
+        {
+            let known: Vec<_> = self.tools.iter().map(|t| format!("`{}`", t.name)).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(BadRequest::new(
+                "tool_choice",
+                format!("unknown tool `{name}`, offered: {known}"),
+            ));
+        }
+        if self.tool_choice.forces_call() && self.tools.is_empty() {
+            return Err(BadRequest::new("tool_choice", "a call is required but no tools are offered"));
+        }
+        Ok(())
+    }
+
+    fn check_caps(&self) -> Result<(), BadRequest> {
+        match self.budget {
+            TurnBudget::OnePass { max_tokens: Some(0) } => {
+                Err(BadRequest::new("max_tokens", "must be at least 1, got 0"))
+            }
+            TurnBudget::TwoPass { max_response_tokens: 0, .. } => {
+                Err(BadRequest::new("max_response_tokens", "must be at least 1, got 0"))
+            }
+            TurnBudget::OnePass { .. } | TurnBudget::TwoPass { .. } => Ok(()),
+        }
+    }
+
+    fn check_sampling(&self) -> Result<(), BadRequest> {
+        let s = &self.sampling;
+        let rows = [
+            ("temperature", s.temperature, 0.0, 100.0),
+            ("top_p", s.top_p, 0.0, 1.0),
+            ("min_p", s.min_p, 0.0, 1.0),
+            ("presence_penalty", s.presence_penalty, -2.0, 2.0),
+            ("frequency_penalty", s.frequency_penalty, -2.0, 2.0),
+            ("repeat_penalty", s.repeat_penalty, 0.0, 10.0),
+        ];
+        for (name, value, low, high) in rows {
+            if let Some(value) = value
+                && !(low..=high).contains(&value)
+            {
+                return Err(BadRequest::new(name, format!("must be {low} to {high}, got {value}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A request that cannot be carried out, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadRequest {
+    /// The parameter at fault, as the caller wrote it.
+    pub param: String,
+    /// What is wrong and what is allowed.
+    pub message: String,
+}
+
+impl BadRequest {
+    /// A fault of this parameter.
+    #[must_use]
+    pub fn new(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            param: param.into(),
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for BadRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.param, self.message)
+    }
+}
+
+impl std::error::Error for BadRequest {}

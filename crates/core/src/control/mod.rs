@@ -1,0 +1,5 @@
+//! Two-pass control as state machines without IO.
+
+mod budget;
+
+pub use budget::{Admission, Phase, ThinkingBudget, ThinkingRule};
