@@ -7,10 +7,10 @@
 #![warn(missing_docs)]
 
 pub mod chat;
-pub mod text;
-pub mod schema;
-pub mod reasoning_parser;
-pub mod tool_parser;
 pub mod chat_template;
-pub mod profile;
 pub mod control;
+pub mod profile;
+pub mod reasoning_parser;
+pub mod schema;
+pub mod text;
+pub mod tool_parser;

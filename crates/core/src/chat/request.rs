@@ -140,7 +140,10 @@ impl Request {
     /// stop string.
     pub fn check(&self) -> Result<(), BadRequest> {
         if self.messages.is_empty() {
-            return Err(BadRequest::new("messages", "at least one message is needed"));
+            return Err(BadRequest::new(
+                "messages",
+                "at least one message is needed",
+            ));
         }
         for (idx, message) in self.messages.iter().enumerate() {
             if message.role == Role::Tool && message.tool_call_id.is_none() {
@@ -154,7 +157,10 @@ impl Request {
         self.check_caps()?;
         self.check_sampling()?;
         if let Some(idx) = self.stop.iter().position(String::is_empty) {
-            return Err(BadRequest::new(format!("stop[{idx}]"), "a stop string may not be empty"));
+            return Err(BadRequest::new(
+                format!("stop[{idx}]"),
+                "a stop string may not be empty",
+            ));
         }
         Ok(())
     }
@@ -163,7 +169,10 @@ impl Request {
         let mut names = HashSet::new();
         for (idx, tool) in self.tools.iter().enumerate() {
             if tool.name.is_empty() {
-                return Err(BadRequest::new(format!("tools[{idx}].name"), "a tool needs a name"));
+                return Err(BadRequest::new(
+                    format!("tools[{idx}].name"),
+                    "a tool needs a name",
+                ));
             }
             if !names.insert(tool.name.as_str()) {
                 return Err(BadRequest::new(
@@ -186,26 +195,37 @@ impl Request {
             && !names.contains(name)
         {
             let known: Vec<_> = self.tools.iter().map(|t| format!("`{}`", t.name)).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let known = if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            };
             return Err(BadRequest::new(
                 "tool_choice",
                 format!("unknown tool `{name}`, offered: {known}"),
             ));
         }
         if self.tool_choice.forces_call() && self.tools.is_empty() {
-            return Err(BadRequest::new("tool_choice", "a call is required but no tools are offered"));
+            return Err(BadRequest::new(
+                "tool_choice",
+                "a call is required but no tools are offered",
+            ));
         }
         Ok(())
     }
 
     fn check_caps(&self) -> Result<(), BadRequest> {
         match self.budget {
-            TurnBudget::OnePass { max_tokens: Some(0) } => {
-                Err(BadRequest::new("max_tokens", "must be at least 1, got 0"))
-            }
-            TurnBudget::TwoPass { max_response_tokens: 0, .. } => {
-                Err(BadRequest::new("max_response_tokens", "must be at least 1, got 0"))
-            }
+            TurnBudget::OnePass {
+                max_tokens: Some(0),
+            } => Err(BadRequest::new("max_tokens", "must be at least 1, got 0")),
+            TurnBudget::TwoPass {
+                max_response_tokens: 0,
+                ..
+            } => Err(BadRequest::new(
+                "max_response_tokens",
+                "must be at least 1, got 0",
+            )),
             TurnBudget::OnePass { .. } | TurnBudget::TwoPass { .. } => Ok(()),
         }
     }
@@ -224,7 +244,10 @@ impl Request {
             if let Some(value) = value
                 && !(low..=high).contains(&value)
             {
-                return Err(BadRequest::new(name, format!("must be {low} to {high}, got {value}")));
+                return Err(BadRequest::new(
+                    name,
+                    format!("must be {low} to {high}, got {value}"),
+                ));
             }
         }
         Ok(())

@@ -2,4 +2,4 @@
 
 mod budget;
 
-pub use budget::{Admission, Phase, ThinkingBudget, ThinkingRule};
+pub use budget::{Admission, After, Phase, ThinkingBudget, ThinkingRule};
