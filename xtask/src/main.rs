@@ -1,1 +1,67 @@
-fn main() {}
+//! `cargo xtask COMMAND`: set-up, demo, tests, checks and measurements.
+//!
+//! Everything that a fresh machine needs is set up by the command that needs it. What cannot be
+//! set up is said in one line. Data goes to stdout, messages to stderr; exit codes are 0 for
+//! done, 1 for a check that failed, 2 for an error.
+#![expect(clippy::print_stdout, reason = "a command line tool prints its data")]
+
+mod workspace;
+
+mod fixtures;
+mod python;
+mod setup;
+
+mod ci;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use workspace::Workspace;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test [ARGUMENTS]  set up, then run every test (or what the arguments of `cargo test` select)
+  ci                format, clippy, docs, tidy, tests
+  tidy              the rules of the source tree that no compiler checks
+  fixtures          download or make the test models, print their paths
+";
+
+/// What a command found out: the exit code's meaning.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    Failed,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
+    let workspace = Workspace::find()?;
+    let Some((command, rest)) = arguments.split_first() else {
+        eprint!("{USAGE}");
+        return Ok(Outcome::Failed);
+    };
+    match command.as_str() {
+        "test" => test::run(&workspace, rest),
+        "ci" => ci::run(&workspace),
+        "tidy" => tidy::run(&workspace),
+        "fixtures" => fixtures::run(&workspace, rest),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(Outcome::Done)
+        }
+        other => anyhow::bail!("unknown command `{other}`\n\n{USAGE}"),
+    }
+}

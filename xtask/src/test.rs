@@ -1,0 +1,132 @@
+//! `cargo xtask test`: set-up, then every test of the workspace, doc tests included.
+//!
+//! Always plain `cargo test`, also where nextest is installed: the tests of one binary share one
+//! loaded model, where nextest would load it once per test; and one runner gives one behaviour.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+
+use crate::workspace::Workspace;
+use crate::{Outcome, fixtures, setup};
+
+/// Tests counted over several runs.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+struct Count {
+    n_passed: u64,
+    n_failed: u64,
+}
+
+/// `cargo xtask test [ARGUMENTS of cargo test]`
+///
+/// Ends with the line `N passed, N failed`, summed over all test binaries.
+pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<Outcome> {
+    setup::require_build()?;
+    let models = fixtures::models(workspace)?;
+    let mut words = vec!["test", "--no-fail-fast"];
+    words.extend(arguments.iter().map(String::as_str));
+    if !selects_package(arguments) {
+        words.insert(1, "--workspace");
+    }
+    let mut command = workspace.cargo(&words);
+    command
+        .env(fixtures::TEST_MODEL, models.smollm2)
+        .env(fixtures::TEST_QWEN3, models.qwen3);
+    let (count, success) = counted(&mut command)?;
+    println!("{} passed, {} failed", count.n_passed, count.n_failed);
+    // Success without a single test would be a run that looked at nothing.
+    Ok(if success && count.n_failed == 0 && count.n_passed > 0 {
+        Outcome::Done
+    } else {
+        Outcome::Failed
+    })
+}
+
+fn selects_package(arguments: &[String]) -> bool {
+    arguments
+        .iter()
+        .take_while(|argument| *argument != "--")
+        .any(|argument| argument.starts_with("-p") || argument.starts_with("--package"))
+}
+
+/// Runs cargo, passes its output on line by line and adds up its summaries.
+fn counted(command: &mut Command) -> anyhow::Result<(Count, bool)> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo")?;
+    let mut count = Count::default();
+    if let Some(stdout) = child.stdout.take() {
+        let mut reader = BufReader::new(stdout);
+        let mut line = Vec::new();
+        let mut out = std::io::stdout().lock();
+        // Bytes, not lines of text: a test may print anything.
+        while reader.read_until(b'\n', &mut line)? > 0 {
+            out.write_all(&line)?;
+            out.flush()?;
+            if let Some(found) = summary(&String::from_utf8_lossy(&line)) {
+                count.n_passed += found.n_passed;
+                count.n_failed += found.n_failed;
+            }
+            line.clear();
+        }
+    }
+    Ok((count, child.wait()?.success()))
+}
+
+/// Reads `test result: ok. 12 passed; 0 failed; 0 ignored; ...`.
+fn summary(line: &str) -> Option<Count> {
+    let counts = line.trim().strip_prefix("test result: ")?;
+    let counts = counts.split_once(". ")?.1;
+    let number = |label: &str| -> Option<u64> {
+        let part = counts
+            .split("; ")
+            .find_map(|part| part.strip_suffix(label))?;
+        part.trim().parse().ok()
+    };
+    Some(Count {
+        n_passed: number(" passed")?,
+        n_failed: number(" failed")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_lines_are_counted() {
+        let cases = [
+            (
+                "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.02s\n",
+                Some((12, 0)),
+            ),
+            (
+                "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.02s",
+                Some((1, 2)),
+            ),
+            ("test summary_lines ... ok", None),
+            ("test result: unknown", None),
+            ("running 3 tests", None),
+        ];
+        for (line, expect) in cases {
+            let expect = expect.map(|(n_passed, n_failed)| Count { n_passed, n_failed });
+            assert_eq!(summary(line), expect, "{line}");
+        }
+    }
+
+    #[test]
+    fn package_arguments_are_seen() {
+        let words = |text: &str| {
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert!(selects_package(&words("-p twopass-core")));
+        assert!(selects_package(&words("--package=twopass-core")));
+        assert!(!selects_package(&words("--test it -- -p")));
+        assert!(!selects_package(&[]));
+    }
+}
