@@ -18,7 +18,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<Outcome> {
         failed.push(name);
     };
     check("format", step(workspace, &["fmt", "--all", "--check"]));
-    check("tidy", tidy::run(workspace));
+    check("tidy", tidy::run(workspace, &[]));
     let clippy = [
         "clippy",
         "--workspace",

@@ -5,6 +5,7 @@
 //! done, 1 for a check that failed, 2 for an error.
 #![expect(clippy::print_stdout, reason = "a command line tool prints its data")]
 
+mod files;
 mod workspace;
 
 mod fixtures;
@@ -12,6 +13,7 @@ mod python;
 mod setup;
 
 mod ci;
+mod rows;
 mod test;
 mod tidy;
 
@@ -25,6 +27,7 @@ usage: cargo xtask COMMAND
   test [ARGUMENTS]  set up, then run every test (or what the arguments of `cargo test` select)
   ci                format, clippy, docs, tidy, tests
   tidy              the rules of the source tree that no compiler checks
+  rows [--missing]  the rows of the specification that tests name
   fixtures          download or make the test models, print their paths
 ";
 
@@ -56,7 +59,8 @@ fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
     match command.as_str() {
         "test" => test::run(&workspace, rest),
         "ci" => ci::run(&workspace),
-        "tidy" => tidy::run(&workspace),
+        "tidy" => tidy::run(&workspace, rest),
+        "rows" => rows::run(&workspace, rest),
         "fixtures" => fixtures::run(&workspace, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
