@@ -1,0 +1,21 @@
+//! Bytes to core types and back, one module per outside format.
+//!
+//! Every module has both directions: what a client writes and reads, and what a server
+//! reads and writes. Readers are lenient (unknown fields pass, wrong types in fields that
+//! nobody needs pass), writers are exact. Nothing here opens a socket, reads a clock or an
+//! environment; input is bytes or text, output is text or [`twopass_core::chat`] values.
+//!
+//! ```
+//! use twopass_wire::generate::GenerateRequest;
+//!
+//! let body = br#"{"messages": [{"role": "user", "content": "Hi"}], "two_pass": true}"#;
+//! let request = GenerateRequest::from_json(body)?;
+//! assert_eq!(request.two_pass, Some(true));
+//! # Ok::<(), twopass_core::chat::BadRequest>(())
+//! ```
+#![warn(missing_docs)]
+
+pub mod error;
+pub mod generate;
+mod json;
+pub mod sse;
