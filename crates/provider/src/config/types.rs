@@ -1,0 +1,440 @@
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde_json::Value;
+use twopass_core::chat::{Sampling, ThinkTag};
+use url::Url;
+
+/// Declares an enum whose variants have names in the configuration.
+macro_rules! named_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)+
+        }
+
+        impl $name {
+            /// Every value, in the order of the documentation.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name in the configuration.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)+
+                }
+            }
+
+            /// The value of this name.
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.as_str() == name)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+named_enum! {
+    /// What turns requests into events (row A2).
+    BackendKind {
+        /// Chat Completions.
+        OpenAi = "openai",
+        /// OpenAI's Responses API.
+        OpenAiResponses = "openai_responses",
+        /// Anthropic Messages.
+        Anthropic = "anthropic",
+        /// Ollama.
+        Ollama = "ollama",
+        /// A raw completions engine: we render the chat template.
+        Completions = "completions",
+        /// A `/generate` server.
+        VllmNative = "vllm_native",
+        /// The engine in this process.
+        Embedded = "embedded",
+    }
+}
+
+named_enum! {
+    /// Whether think tags in the text are looked for (row A3).
+    ParsingFormat {
+        /// Split reasoning from answer by tags.
+        ThinkTags = "think_tags",
+        /// Never look for tags.
+        DirectResponse = "direct_response",
+    }
+}
+
+named_enum! {
+    /// What of past reasoning goes back into a request (row G8).
+    ReasoningReplay {
+        /// Nothing.
+        None = "none",
+        /// The last reasoning turn's.
+        KeepLast = "keep-last",
+        /// All of it.
+        Full = "full",
+        /// All that the service demands.
+        Required = "required",
+    }
+}
+
+named_enum! {
+    /// What the facade does with run-time errors (row B14).
+    OnError {
+        /// The error's text becomes the response.
+        Message = "message",
+        /// The typed error is returned.
+        Raise = "raise",
+    }
+}
+
+named_enum! {
+    /// What a client's message content holds (row B6, X10).
+    ContentMode {
+        /// Closed think block, newline, public text.
+        Raw = "raw",
+        /// The public text alone.
+        Clean = "clean",
+    }
+}
+
+named_enum! {
+    /// Whether a turn has two passes (X1).
+    TwoPassMode {
+        /// On where the backend continues exactly, else off.
+        Auto = "auto",
+        /// On.
+        On = "on",
+        /// Off.
+        Off = "off",
+    }
+}
+
+/// The dialect of tool calls: `openai` (the service's own), `auto`, or a dialect's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolParserName(pub String);
+
+impl ToolParserName {
+    /// The name in the configuration.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The whole configuration, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The file that it was read from; `None` = built-in defaults.
+    pub file: Option<PathBuf>,
+    /// The entry to use where none is named.
+    pub default_provider: String,
+    /// The entries, names unique, at least one.
+    pub providers: Vec<ProviderConfig>,
+    /// Vectors.
+    pub embeddings: EmbeddingsConfig,
+    /// The server.
+    pub server: ServerConfig,
+    /// The agent loop.
+    pub agent: AgentConfig,
+    /// Where model files are looked for first; `None` = the user's data folder only.
+    pub models_dir: Option<PathBuf>,
+}
+
+/// One entry.
+#[derive(Debug, Clone)]
+pub struct ProviderConfig {
+    /// What the entry is called.
+    pub name: String,
+    /// What turns its requests into events.
+    pub backend: BackendKind,
+    /// A catalogue name, a `.gguf` path, or the remote id, verbatim (row A15).
+    pub model_name: String,
+    /// Whether think tags are looked for.
+    pub parsing_format: ParsingFormat,
+    /// The dialect of tool calls.
+    pub tool_parser: ToolParserName,
+    /// What of past reasoning goes back.
+    pub reasoning_replay: ReasoningReplay,
+    /// What the facade does with run-time errors.
+    pub on_error: OnError,
+    /// What a client's message content holds.
+    pub content_mode: ContentMode,
+    /// The address and its key.
+    pub api: ApiConfig,
+    /// Caps and sampling.
+    pub generation: GenerationConfig,
+    /// The embedded engine's settings.
+    pub engine: EngineConfig,
+    /// Choices where the product's sources differ.
+    pub decisions: Decisions,
+}
+
+/// Where a remote backend is, and how it is reached.
+#[derive(Debug, Clone, Default)]
+pub struct ApiConfig {
+    /// The address; `None` = the backend's own service.
+    pub base_url: Option<Url>,
+    /// The key; `None` = none is needed or sent.
+    pub api_key: Option<SecretString>,
+    /// Deadlines.
+    pub timeouts: Timeouts,
+    /// How often a retryable failure is tried again.
+    pub max_retries: u32,
+}
+
+/// Deadlines of one turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until the connection stands.
+    pub connect: Duration,
+    /// Until the first output.
+    pub first_token: Duration,
+    /// Between outputs.
+    pub idle: Duration,
+    /// The whole turn.
+    pub total: Duration,
+}
+
+impl Default for Timeouts {
+    /// The native client's: 300 s in total (row B14).
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            first_token: Duration::from_secs(300),
+            idle: Duration::from_secs(60),
+            total: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Caps and sampling (row A5).
+#[derive(Debug, Clone, PartialEq)]
+pub struct GenerationConfig {
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// The one cap of a single pass.
+    pub max_tokens: Option<u32>,
+    /// Two passes or one.
+    pub two_pass: TwoPassMode,
+    /// The tag of the generated thought.
+    pub think_tag: ThinkTag,
+    /// Cap on the thought.
+    pub max_thinking_tokens: Option<u32>,
+    /// Cap on the answer.
+    pub max_response_tokens: Option<u32>,
+    /// Stop strings of the answer.
+    pub stop: Vec<String>,
+    /// Extra variables of the chat template.
+    pub template_kwargs: Vec<(String, Value)>,
+    /// How much a service that thinks by itself is asked to think, as it names it.
+    pub reasoning_effort: Option<String>,
+    /// Whether a service is asked to return its reasoning.
+    pub include_reasoning: Option<bool>,
+}
+
+impl Default for GenerationConfig {
+    fn default() -> Self {
+        Self {
+            sampling: Sampling::default(),
+            max_tokens: None,
+            two_pass: TwoPassMode::Auto,
+            think_tag: ThinkTag::Think,
+            max_thinking_tokens: None,
+            max_response_tokens: None,
+            stop: Vec::new(),
+            template_kwargs: Vec::new(),
+            reasoning_effort: None,
+            include_reasoning: None,
+        }
+    }
+}
+
+/// Settings of the embedded engine; `None` = the engine's default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Threads; the default is the cores that the process may use.
+    pub threads: Option<u32>,
+    /// KV cells shared by all streams.
+    pub context_tokens: Option<u32>,
+    /// Turns that run at once.
+    pub max_streams: Option<u32>,
+    /// Prompt tokens computed per step.
+    pub step_tokens: Option<u32>,
+    /// Turns that wait; more are refused.
+    pub queue_len: Option<u32>,
+}
+
+/// Choices where the product's sources differ; the defaults are the decided ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Decisions {
+    /// Chat services keep two passes although tools are bound (X1).
+    pub two_pass_with_tools: bool,
+    /// One call block per turn instead of many (X4).
+    pub single_tool_call_block: bool,
+    /// The tools' list in the preamble is one JSON array (X5).
+    pub tools_as_array: bool,
+    /// The preamble stands before the system text (X20).
+    pub preamble_before: bool,
+    /// A call cut by the cap is never accepted (X19).
+    pub reject_partial_tool_call: bool,
+    /// `OPENAI_API_KEY` may go to another host (X14).
+    pub allow_openai_key_fallback: bool,
+}
+
+/// Vectors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddingsConfig {
+    /// The entry that makes them; `None` = the default entry.
+    pub provider: Option<String>,
+    /// The model.
+    pub model: String,
+    /// The model asked when the first fails, of equal size.
+    pub fallback: Option<String>,
+}
+
+/// The server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// The address to listen on.
+    pub host: String,
+    /// The port; 0 = any free one.
+    pub port: u16,
+    /// A file of keys, one per line; needed for hosts other than this machine.
+    pub keys_file: Option<PathBuf>,
+    /// Whether the server keeps the reasoning of its own answers (row M9).
+    pub reasoning_memory: bool,
+}
+
+/// The agent loop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentConfig {
+    /// Rounds of calls at most.
+    pub max_rounds: u32,
+    /// The folder that tools may touch.
+    pub workspace: PathBuf,
+    /// The kind of memory.
+    pub memory: String,
+}
+
+impl Config {
+    /// The entry of this name, or the default one.
+    ///
+    /// # Errors
+    /// No entry has this name; the error lists the known ones (row A1).
+    pub fn provider(&self, name: Option<&str>) -> Result<&ProviderConfig, crate::ProviderError> {
+        let name = name.unwrap_or(&self.default_provider);
+        self.providers
+            .iter()
+            .find(|entry| entry.name == name)
+            .ok_or_else(|| {
+                let known: Vec<_> = self
+                    .providers
+                    .iter()
+                    .map(|entry| format!("`{}`", entry.name))
+                    .collect();
+                crate::ProviderError::new(
+                    crate::ErrorKind::Config,
+                    format!(
+                        "unknown provider `{name}`, configured: {}",
+                        known.join(", ")
+                    ),
+                )
+                .with_param("provider")
+            })
+    }
+}
+
+impl Default for Config {
+    /// What runs without any file: the embedded engine with its default model.
+    fn default() -> Self {
+        Self {
+            file: None,
+            default_provider: "local".to_owned(),
+            providers: vec![ProviderConfig::embedded("local", "smollm2-135m")],
+            embeddings: EmbeddingsConfig::default(),
+            server: ServerConfig::default(),
+            agent: AgentConfig::default(),
+            models_dir: None,
+        }
+    }
+}
+
+impl ProviderConfig {
+    /// An entry of the embedded engine with every default.
+    #[must_use]
+    pub fn embedded(name: &str, model_name: &str) -> Self {
+        Self::with_defaults(name, BackendKind::Embedded, model_name)
+    }
+
+    /// An entry of this backend with every default.
+    #[must_use]
+    pub fn with_defaults(name: &str, backend: BackendKind, model_name: &str) -> Self {
+        let hosts_the_template = matches!(
+            backend,
+            BackendKind::Embedded | BackendKind::VllmNative | BackendKind::Completions
+        );
+        let tool_parser = if hosts_the_template {
+            "hermes"
+        } else {
+            "openai"
+        };
+        Self {
+            name: name.to_owned(),
+            backend,
+            model_name: model_name.to_owned(),
+            parsing_format: ParsingFormat::ThinkTags,
+            tool_parser: ToolParserName(tool_parser.to_owned()),
+            reasoning_replay: ReasoningReplay::None,
+            on_error: OnError::Message,
+            content_mode: ContentMode::Raw,
+            api: ApiConfig {
+                max_retries: 3,
+                ..ApiConfig::default()
+            },
+            generation: GenerationConfig::default(),
+            engine: EngineConfig::default(),
+            decisions: Decisions::default(),
+        }
+    }
+}
+
+impl Default for EmbeddingsConfig {
+    fn default() -> Self {
+        Self {
+            provider: None,
+            model: "wordllama-256".to_owned(),
+            fallback: None,
+        }
+    }
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 8001,
+            keys_file: None,
+            reasoning_memory: true,
+        }
+    }
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            max_rounds: 10,
+            workspace: PathBuf::from("."),
+            memory: "sqlite".to_owned(),
+        }
+    }
+}

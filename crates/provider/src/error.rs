@@ -1,0 +1,305 @@
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use twopass_core::chat::BadRequest;
+use twopass_wire::error::ErrorBody;
+
+/// Who must act, and on what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The configuration is wrong: the person who wrote it must act.
+    Config,
+    /// The backend is planned but not built yet.
+    NotBuilt,
+    /// The request is wrong: the caller must act.
+    BadRequest,
+    /// The prompt does not fit the model's context: the caller must act.
+    ContextLength,
+    /// The key is missing, wrong or not allowed: the operator must act.
+    Auth,
+    /// The model, file or address does not exist.
+    NotFound,
+    /// The model's file cannot be used: missing, damaged, or of an unknown kind.
+    Model,
+    /// A downloaded file is not the one that was expected.
+    Checksum,
+    /// The account's quota is used up: the operator must act.
+    QuotaExhausted,
+    /// Too many requests; retry later.
+    RateLimited,
+    /// The backend's queue is full; retry later.
+    QueueFull,
+    /// The backend is overloaded; retry later.
+    Overloaded,
+    /// No connection: refused, no such host, TLS.
+    Connect,
+    /// No connection within its deadline.
+    TimeoutConnect,
+    /// No output within its deadline.
+    TimeoutFirstToken,
+    /// The output stalled.
+    TimeoutIdle,
+    /// The turn took longer than allowed.
+    TimeoutTotal,
+    /// The backend failed.
+    UpstreamError,
+    /// The backend's answer cannot be read.
+    InvalidResponse,
+    /// The backend's stream ended before its end.
+    StreamTruncated,
+    /// One event of the backend's stream is over the limit.
+    EventTooLarge,
+    /// The turn was cancelled.
+    Cancelled,
+    /// A file or pipe of this machine failed.
+    Io,
+    /// A fault of ours.
+    Internal,
+}
+
+impl ErrorKind {
+    /// Every kind, for tables and for reading names back.
+    pub const ALL: [Self; 24] = [
+        Self::Config,
+        Self::NotBuilt,
+        Self::BadRequest,
+        Self::ContextLength,
+        Self::Auth,
+        Self::NotFound,
+        Self::Model,
+        Self::Checksum,
+        Self::QuotaExhausted,
+        Self::RateLimited,
+        Self::QueueFull,
+        Self::Overloaded,
+        Self::Connect,
+        Self::TimeoutConnect,
+        Self::TimeoutFirstToken,
+        Self::TimeoutIdle,
+        Self::TimeoutTotal,
+        Self::UpstreamError,
+        Self::InvalidResponse,
+        Self::StreamTruncated,
+        Self::EventTooLarge,
+        Self::Cancelled,
+        Self::Io,
+        Self::Internal,
+    ];
+
+    /// The name on our wires.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::NotBuilt => "not_built",
+            Self::BadRequest => "bad_request",
+            Self::ContextLength => "context_length",
+            Self::Auth => "auth",
+            Self::NotFound => "not_found",
+            Self::Model => "model",
+            Self::Checksum => "checksum",
+            Self::QuotaExhausted => "quota_exhausted",
+            Self::RateLimited => "rate_limited",
+            Self::QueueFull => "queue_full",
+            Self::Overloaded => "overloaded",
+            Self::Connect => "connect",
+            Self::TimeoutConnect => "timeout_connect",
+            Self::TimeoutFirstToken => "timeout_first_token",
+            Self::TimeoutIdle => "timeout_idle",
+            Self::TimeoutTotal => "timeout_total",
+            Self::UpstreamError => "upstream_error",
+            Self::InvalidResponse => "invalid_response",
+            Self::StreamTruncated => "stream_truncated",
+            Self::EventTooLarge => "event_too_large",
+            Self::Cancelled => "cancelled",
+            Self::Io => "io",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// The kind of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
+    /// True if the same request may succeed a little later.
+    #[must_use]
+    pub fn is_transient(self) -> bool {
+        matches!(
+            self,
+            Self::RateLimited
+                | Self::QueueFull
+                | Self::Overloaded
+                | Self::Connect
+                | Self::TimeoutConnect
+                | Self::TimeoutFirstToken
+                | Self::TimeoutIdle
+                | Self::UpstreamError
+                | Self::StreamTruncated
+        )
+    }
+}
+
+/// What went wrong between a request and its reply, or before any request.
+///
+/// `Display` is one line for people that never holds a key, a prompt or a body.
+pub struct ProviderError(Box<Repr>);
+
+struct Repr {
+    kind: ErrorKind,
+    message: String,
+    param: Option<String>,
+    provider: Option<String>,
+    status: Option<u16>,
+    retry_after: Option<Duration>,
+    after_output: bool,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl ProviderError {
+    /// An error of this kind. The message is one line, lower case, no full stop.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Repr {
+            kind,
+            message: message.into(),
+            param: None,
+            provider: None,
+            status: None,
+            retry_after: None,
+            after_output: false,
+            source: None,
+        }))
+    }
+
+    /// What to branch on.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What is wrong, without the provider's name.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The parameter or key at fault.
+    #[must_use]
+    pub fn param(&self) -> Option<&str> {
+        self.0.param.as_deref()
+    }
+
+    /// The configured entry that failed.
+    #[must_use]
+    pub fn provider(&self) -> Option<&str> {
+        self.0.provider.as_deref()
+    }
+
+    /// The HTTP status that the backend answered with.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        self.0.status
+    }
+
+    /// How long the backend asks to wait.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// True if the same request may be sent again: a transient kind, and nothing of the
+    /// reply was handed out yet.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.0.kind.is_transient() && !self.0.after_output
+    }
+
+    /// Names the parameter or key at fault.
+    #[must_use]
+    pub fn with_param(mut self, param: impl Into<String>) -> Self {
+        self.0.param = Some(param.into());
+        self
+    }
+
+    /// Names the configured entry that failed, unless one is named already.
+    #[must_use]
+    pub fn with_provider(mut self, provider: &str) -> Self {
+        self.0.provider.get_or_insert_with(|| provider.to_owned());
+        self
+    }
+
+    /// Notes the HTTP status.
+    #[must_use]
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.0.status = Some(status);
+        self
+    }
+
+    /// Notes how long to wait.
+    #[must_use]
+    pub fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
+        self.0.retry_after = wait;
+        self
+    }
+
+    /// Notes that part of the reply was handed out before the failure.
+    #[must_use]
+    pub fn with_output_sent(mut self, sent: bool) -> Self {
+        self.0.after_output |= sent;
+        self
+    }
+
+    /// Keeps the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// The error as it goes out in a body.
+    #[must_use]
+    pub fn to_body(&self) -> ErrorBody {
+        ErrorBody {
+            kind: self.kind().as_str().to_owned(),
+            message: self.to_string(),
+            param: self.0.param.clone(),
+        }
+    }
+}
+
+impl fmt::Display for ProviderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(provider) = &self.0.provider {
+            write!(f, "provider `{provider}`: ")?;
+        }
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for ProviderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProviderError")
+            .field("kind", &self.0.kind)
+            .field("message", &self.0.message)
+            .field("param", &self.0.param)
+            .field("provider", &self.0.provider)
+            .field("status", &self.0.status)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StdError for ProviderError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+impl From<BadRequest> for ProviderError {
+    fn from(fault: BadRequest) -> Self {
+        Self::new(ErrorKind::BadRequest, fault.to_string()).with_param(fault.param)
+    }
+}

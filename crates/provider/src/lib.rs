@@ -1,0 +1,34 @@
+//! One client for every model: configuration, backends, and the [`Provider`] facade.
+//!
+//! A provider is one configured entry; its backend turns a checked request into events.
+//! What comes back never depends on which backend it was. This crate is the first that
+//! opens sockets and files; meaning lives in `twopass-core`, formats in `twopass-wire`.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), twopass_provider::ProviderError> {
+//! use twopass_provider::{Config, Message, Provider, Role};
+//!
+//! let provider = Provider::from_entry(&Config::default(), None)?;
+//! let messages = vec![Message::text(Role::User, "Which of 7 and 11 is larger?")];
+//! let reply = provider.invoke(messages, true).await?;
+//! println!("{}", reply.response);
+//! # Ok(())
+//! # }
+//! ```
+#![warn(missing_docs)]
+
+pub mod backend;
+mod client;
+pub mod config;
+mod error;
+mod http;
+pub mod plan;
+mod provider;
+
+pub use backend::{Backend, TurnItem, TurnStream};
+pub use client::{ChatClient, ChatMessage};
+pub use config::{Config, ProviderConfig};
+pub use error::{ErrorKind, ProviderError};
+pub use plan::{CallOptions, Thinking};
+pub use provider::{Invocation, Provider, parse_response};
+pub use twopass_core::chat::{Message, Role, ToolChoice, ToolSpec};

@@ -1,0 +1,227 @@
+//! From call arguments, configuration and defaults to one checked [`Request`].
+//!
+//! Order of every value: call argument, configuration, default. Whether a turn has two
+//! passes (rows A9, A10, B2, X1, X18): the call says so, else the configuration, else `auto`,
+//! which is on for backends that continue exactly (`embedded`, `vllm_native`,
+//! `completions`) and off for the others. The facade also needs thinking to be asked for.
+
+use serde_json::Value;
+use twopass_core::chat::{
+    BadRequest, Message, Request, Sampling, ThinkTag, ToolChoice, ToolSpec, TurnBudget,
+};
+use twopass_wire::generate::GenerateRequest;
+
+use crate::config::{BackendKind, ProviderConfig, TwoPassMode};
+
+/// Thinking tokens if nobody says otherwise.
+pub const DEFAULT_THINKING_TOKENS: u32 = 256;
+/// Answer tokens if nobody says otherwise.
+pub const DEFAULT_RESPONSE_TOKENS: u32 = 1024;
+
+/// Whether the caller wants the model to think.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Thinking {
+    /// As the configuration says: the client and `/generate`.
+    #[default]
+    ByConfig,
+    /// Asked for: two passes where they are permitted.
+    On,
+    /// Not wanted: one pass, and the template is told so.
+    Off,
+}
+
+/// What one call may say; everything absent is filled from the configuration.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CallOptions {
+    /// Whether the model is to think.
+    pub thinking: Thinking,
+    /// Two passes or one; `None` and `Auto` follow the configuration.
+    pub two_pass: Option<TwoPassMode>,
+    /// The tag of the generated thought.
+    pub think_tag: Option<ThinkTag>,
+    /// Cap on the thought, 0 or more.
+    pub max_thinking_tokens: Option<u32>,
+    /// Cap on the answer, 1 or more.
+    pub max_response_tokens: Option<u32>,
+    /// Cap on thought and answer together, 1 or more (row M10).
+    pub max_tokens: Option<u32>,
+    /// How tokens are drawn; set fields win over the configuration's.
+    pub sampling: Sampling,
+    /// Stop strings of the answer; `None` = the configuration's.
+    pub stop: Option<Vec<String>>,
+    /// What may be called.
+    pub tools: Vec<ToolSpec>,
+    /// What must be called.
+    pub tool_choice: ToolChoice,
+    /// False: at most one call. `None` = the configuration's.
+    pub parallel_tool_calls: Option<bool>,
+    /// Extra variables of the chat template, over the configuration's.
+    pub template_kwargs: Vec<(String, Value)>,
+}
+
+impl CallOptions {
+    /// Splits a `/generate` request into its messages and its call arguments.
+    #[must_use]
+    pub fn from_generate(request: GenerateRequest) -> (Vec<Message>, Self) {
+        let mode = |on| {
+            if on {
+                TwoPassMode::On
+            } else {
+                TwoPassMode::Off
+            }
+        };
+        let options = Self {
+            thinking: Thinking::ByConfig,
+            two_pass: request.two_pass.map(mode),
+            think_tag: request.think_tag,
+            max_thinking_tokens: request.max_thinking_tokens,
+            max_response_tokens: request.max_response_tokens,
+            max_tokens: request.max_tokens,
+            sampling: request.sampling,
+            stop: (!request.stop.is_empty()).then_some(request.stop),
+            tools: request.tools,
+            tool_choice: request.tool_choice.unwrap_or_default(),
+            parallel_tool_calls: request.parallel_tool_calls,
+            template_kwargs: request.template_kwargs,
+        };
+        (request.messages, options)
+    }
+}
+
+/// Makes the request that a backend carries out, and checks it.
+///
+/// # Errors
+/// Names the parameter that no backend could carry out ([`Request::check`]), or a cap of 0.
+pub fn plan_request(
+    config: &ProviderConfig,
+    messages: Vec<Message>,
+    options: CallOptions,
+) -> Result<Request, BadRequest> {
+    let budget = plan_budget(config, &options)?;
+    let mut template_kwargs = config.generation.template_kwargs.clone();
+    for (name, value) in options.template_kwargs {
+        template_kwargs.retain(|(known, _)| *known != name);
+        template_kwargs.push((name, value));
+    }
+    let wants_plain = options.thinking == Thinking::Off;
+    if wants_plain
+        && !template_kwargs
+            .iter()
+            .any(|(name, _)| name == "enable_thinking")
+    {
+        template_kwargs.push(("enable_thinking".to_owned(), Value::Bool(false)));
+    }
+    let request = Request {
+        messages,
+        tools: options.tools,
+        tool_choice: options.tool_choice,
+        parallel_tool_calls: options
+            .parallel_tool_calls
+            .unwrap_or(!config.decisions.single_tool_call_block),
+        budget,
+        sampling: merge_sampling(options.sampling, config.generation.sampling),
+        stop: options
+            .stop
+            .unwrap_or_else(|| config.generation.stop.clone()),
+        template_kwargs,
+    };
+    request.check()?;
+    Ok(request)
+}
+
+/// Resolves the caps of one turn.
+///
+/// # Errors
+/// A cap of 0 where at least 1 is needed.
+pub fn plan_budget(
+    config: &ProviderConfig,
+    options: &CallOptions,
+) -> Result<TurnBudget, BadRequest> {
+    for (name, cap) in [
+        ("max_response_tokens", options.max_response_tokens),
+        ("max_tokens", options.max_tokens),
+    ] {
+        if cap == Some(0) {
+            return Err(BadRequest::new(name, "must be at least 1, got 0"));
+        }
+    }
+    let generation = &config.generation;
+    if !wants_two_passes(config, options) {
+        // A cap that the call names wins over every configured one.
+        let called = match (options.max_tokens, options.max_response_tokens) {
+            (Some(total), Some(answer)) => Some(total.min(answer)),
+            (total, answer) => total.or(answer),
+        };
+        let max_tokens = called
+            .or(generation.max_tokens)
+            .or(generation.max_response_tokens);
+        return Ok(TurnBudget::OnePass {
+            max_tokens: Some(max_tokens.unwrap_or(DEFAULT_RESPONSE_TOKENS)),
+        });
+    }
+    let thinking = options
+        .max_thinking_tokens
+        .or(generation.max_thinking_tokens)
+        .unwrap_or(DEFAULT_THINKING_TOKENS);
+    let response = options
+        .max_response_tokens
+        .or(generation.max_response_tokens)
+        .or(generation.max_tokens)
+        .unwrap_or(DEFAULT_RESPONSE_TOKENS);
+    let (thinking, response) = match options.max_tokens {
+        None => (thinking, response),
+        Some(total) => share_total(total, thinking, response),
+    };
+    Ok(TurnBudget::TwoPass {
+        tag: options.think_tag.unwrap_or(generation.think_tag),
+        max_thinking_tokens: thinking,
+        max_response_tokens: response,
+    })
+}
+
+/// Row M10: the answer's reserve (half of the total, at most its own cap, at least 1) comes
+/// out first, thinking gets what is left, and the answer gets the rest.
+fn share_total(total: u32, thinking: u32, response: u32) -> (u32, u32) {
+    let reserve = (total / 2).clamp(1, response.max(1));
+    let thinking = thinking.min(total - reserve);
+    (thinking, response.min(total - thinking))
+}
+
+fn wants_two_passes(config: &ProviderConfig, options: &CallOptions) -> bool {
+    if options.thinking == Thinking::Off {
+        return false;
+    }
+    let continues_exactly = config.backend.continues_exactly();
+    let called = options.two_pass.filter(|mode| *mode != TwoPassMode::Auto);
+    let on = match called.unwrap_or(config.generation.two_pass) {
+        TwoPassMode::On => true,
+        TwoPassMode::Off => false,
+        TwoPassMode::Auto => continues_exactly,
+    };
+    // Row B16 and X1: on chat services bound tools keep the native single pass.
+    let tools_allow =
+        options.tools.is_empty() || continues_exactly || config.decisions.two_pass_with_tools;
+    on && tools_allow
+}
+
+/// A call's own sampling values over the configured ones.
+fn merge_sampling(call: Sampling, config: Sampling) -> Sampling {
+    Sampling {
+        temperature: call.temperature.or(config.temperature),
+        top_p: call.top_p.or(config.top_p),
+        top_k: call.top_k.or(config.top_k),
+        min_p: call.min_p.or(config.min_p),
+        seed: call.seed.or(config.seed),
+        presence_penalty: call.presence_penalty.or(config.presence_penalty),
+        frequency_penalty: call.frequency_penalty.or(config.frequency_penalty),
+        repeat_penalty: call.repeat_penalty.or(config.repeat_penalty),
+    }
+}
+
+impl BackendKind {
+    /// True if pass 2 continues the very tokens of pass 1, so that `two_pass: auto` is on.
+    #[must_use]
+    pub fn continues_exactly(self) -> bool {
+        matches!(self, Self::Embedded | Self::VllmNative | Self::Completions)
+    }
+}

@@ -1,0 +1,262 @@
+use std::sync::Arc;
+
+use twopass_core::chat::{BadRequest, Message, Reply, Request};
+
+use crate::backend::{self, Backend, TurnStream};
+use crate::client::ChatClient;
+use crate::config::{Config, OnError, ParsingFormat, ProviderConfig};
+use crate::plan::{self, CallOptions, Thinking};
+use crate::{ErrorKind, ProviderError};
+
+/// One configured entry, ready to be asked. Cheap to clone; clones share the backend.
+#[derive(Clone)]
+pub struct Provider {
+    config: Arc<ProviderConfig>,
+    backend: Arc<dyn Backend>,
+}
+
+/// What [`Provider::invoke`] gives: exactly these two texts, on every path (row B1).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Invocation {
+    /// The public answer.
+    pub response: String,
+    /// The private trace; empty if thinking was not asked for.
+    pub thinking: String,
+}
+
+impl Provider {
+    /// Opens one entry of a configuration that was read already.
+    ///
+    /// Loads no model yet: the first turn or [`Provider::prepare`] does.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::Config`]: the name is unknown or a needed key is missing.
+    /// Kind [`ErrorKind::NotBuilt`]: the entry's backend does not exist yet.
+    pub fn from_entry(config: &Config, name: Option<&str>) -> Result<Self, ProviderError> {
+        let entry = config.provider(name)?;
+        let backend = backend::from_config(entry, config)
+            .map_err(|error| error.with_provider(&entry.name))?;
+        Ok(Self::new(entry.clone(), backend))
+    }
+
+    /// A provider of this entry over a backend that stands already.
+    #[must_use]
+    pub fn new(config: ProviderConfig, backend: Arc<dyn Backend>) -> Self {
+        Self {
+            config: Arc::new(config),
+            backend,
+        }
+    }
+
+    /// The entry's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// The model's name, as configured.
+    #[must_use]
+    pub fn model_name(&self) -> &str {
+        &self.config.model_name
+    }
+
+    /// The entry.
+    #[must_use]
+    pub fn config(&self) -> &ProviderConfig {
+        &self.config
+    }
+
+    /// The backend.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Loads what the first turn would load.
+    ///
+    /// # Errors
+    /// The model is missing or broken, or there is no memory for it.
+    pub async fn prepare(&self) -> Result<(), ProviderError> {
+        self.backend
+            .prepare()
+            .await
+            .map_err(|error| error.with_provider(self.name()))
+    }
+
+    /// Makes a checked request of messages and call arguments.
+    ///
+    /// # Errors
+    /// Names the parameter at fault.
+    pub fn request(
+        &self,
+        messages: Vec<Message>,
+        options: CallOptions,
+    ) -> Result<Request, BadRequest> {
+        plan::plan_request(&self.config, messages, options)
+    }
+
+    /// Starts a turn. Dropping the stream cancels it.
+    ///
+    /// # Errors
+    /// Whatever stops the turn before its first event.
+    pub async fn stream(&self, request: Request) -> Result<TurnStream, ProviderError> {
+        let opened = self.backend.open(request).await;
+        opened.map_err(|error| error.with_provider(self.name()))
+    }
+
+    /// Runs a turn to its end.
+    ///
+    /// # Errors
+    /// The turn failed.
+    pub async fn generate(&self, request: Request) -> Result<Reply, ProviderError> {
+        let collected = self.stream(request).await?.collect().await;
+        collected.map_err(|error| error.with_provider(self.name()))
+    }
+
+    /// One turn as two texts (row B1). Two passes need `thinking` (X18).
+    ///
+    /// # Errors
+    /// With `on_error: raise` the turn's error. With `on_error: message` never: the error's
+    /// text is the response.
+    pub async fn invoke(
+        &self,
+        messages: Vec<Message>,
+        thinking: bool,
+    ) -> Result<Invocation, ProviderError> {
+        let thinking = if thinking {
+            Thinking::On
+        } else {
+            Thinking::Off
+        };
+        self.invoke_with(
+            messages,
+            CallOptions {
+                thinking,
+                ..CallOptions::default()
+            },
+        )
+        .await
+    }
+
+    /// [`Provider::invoke`] with every call argument (row B2).
+    ///
+    /// # Errors
+    /// The same as [`Provider::invoke`].
+    pub async fn invoke_with(
+        &self,
+        messages: Vec<Message>,
+        options: CallOptions,
+    ) -> Result<Invocation, ProviderError> {
+        let shows_thinking = options.thinking != Thinking::Off;
+        let turn = async {
+            let request = self.request(messages, options)?;
+            self.generate(request).await
+        };
+        match turn.await {
+            Ok(reply) if reply.answer_missing() && !reply.reasoning.is_empty() => self.settle(
+                ProviderError::new(
+                    ErrorKind::InvalidResponse,
+                    "the model ended its turn without an answer",
+                ),
+                if shows_thinking {
+                    reply.reasoning
+                } else {
+                    String::new()
+                },
+            ),
+            Ok(reply) => Ok(Invocation {
+                response: reply.content,
+                thinking: if shows_thinking {
+                    reply.reasoning
+                } else {
+                    String::new()
+                },
+            }),
+            Err(error) => self.settle(error.with_provider(self.name()), String::new()),
+        }
+    }
+
+    fn settle(&self, error: ProviderError, thinking: String) -> Result<Invocation, ProviderError> {
+        match self.config.on_error {
+            OnError::Raise => Err(error),
+            OnError::Message => Ok(Invocation {
+                response: error_text(&error),
+                thinking,
+            }),
+        }
+    }
+
+    /// A chat client over this provider (row B4); always there, whatever the backend.
+    #[must_use]
+    pub fn client(&self) -> ChatClient {
+        ChatClient::new(self.clone())
+    }
+
+    /// Splits a message's content by this entry's `parsing_format` (rows A3, B7).
+    #[must_use]
+    pub fn parse_response(&self, content: &str) -> Invocation {
+        match self.config.parsing_format {
+            ParsingFormat::ThinkTags => parse_response(content),
+            ParsingFormat::DirectResponse => Invocation {
+                response: content.to_owned(),
+                thinking: String::new(),
+            },
+        }
+    }
+}
+
+impl std::fmt::Debug for Provider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Provider")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The public text of a failed turn (row B14).
+pub(crate) fn error_text(error: &ProviderError) -> String {
+    format!("Error: {error}")
+}
+
+/// Splits the content of a client's message into `{response, thinking}` (rows B7, C1-C4):
+/// the block that opens the text, tag `think` or `thinking` in any case, is the thinking; an
+/// unclosed block leaves no response; without a block all of it is the response.
+#[must_use]
+pub fn parse_response(content: &str) -> Invocation {
+    let text = content.trim();
+    for tag in ["thinking", "think"] {
+        let Some(rest) = strip_tag(text, &format!("<{tag}")) else {
+            continue;
+        };
+        let close = find_tag(rest, &format!("</{tag}"));
+        let (thinking, response) = match close {
+            Some((start, end)) => (&rest[..start], &rest[end..]),
+            None => (rest, ""),
+        };
+        return Invocation {
+            response: response.trim().to_owned(),
+            thinking: thinking.trim().to_owned(),
+        };
+    }
+    Invocation {
+        response: text.to_owned(),
+        thinking: String::new(),
+    }
+}
+
+/// The text after a tag that begins it: `head`, white space, `>`.
+fn strip_tag<'a>(text: &'a str, head: &str) -> Option<&'a str> {
+    let start = text.get(..head.len())?;
+    if !start.eq_ignore_ascii_case(head) {
+        return None;
+    }
+    text[head.len()..].trim_start().strip_prefix('>')
+}
+
+/// Where the first such tag stands.
+fn find_tag(text: &str, head: &str) -> Option<(usize, usize)> {
+    text.match_indices('<').find_map(|(start, _)| {
+        let rest = strip_tag(&text[start..], head)?;
+        Some((start, text.len() - rest.len()))
+    })
+}
