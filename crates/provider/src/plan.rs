@@ -7,7 +7,8 @@
 
 use serde_json::Value;
 use twopass_core::chat::{
-    BadRequest, Message, Request, Sampling, ThinkTag, ToolChoice, ToolSpec, TurnBudget,
+    BadRequest, Message, Request, ResponseFormat, Sampling, ThinkTag, ToolChoice, ToolSpec,
+    TurnBudget,
 };
 use twopass_wire::generate::GenerateRequest;
 
@@ -124,6 +125,8 @@ pub fn plan_request(
             .stop
             .unwrap_or_else(|| config.generation.stop.clone()),
         template_kwargs,
+        response_format: ResponseFormat::Text,
+        hosted_tools: Vec::new(),
     };
     request.check()?;
     Ok(request)

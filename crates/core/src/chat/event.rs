@@ -1,4 +1,4 @@
-use super::{Diagnostic, InvalidToolCall, PassReport, ToolCall};
+use super::{Diagnostic, InvalidToolCall, OpaqueItem, PassReport, ToolCall};
 
 /// One step of a turn, as parsers and backends give it and every way in shows it.
 ///
@@ -48,6 +48,9 @@ pub enum Event {
         /// The call with its reason.
         call: InvalidToolCall,
     },
+    /// Something that only the provider can read, to be kept for later requests. It comes
+    /// where it stood among the turn's text and calls.
+    ProviderItem(OpaqueItem),
     /// Something irregular that did not stop the turn.
     Diagnostic(Diagnostic),
     /// A pass ended.

@@ -1,4 +1,4 @@
-use super::ToolCall;
+use super::{OpaqueItem, ToolCall};
 
 /// Who speaks. `Developer` is read as `System` by templates that do not know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,6 +48,50 @@ impl Role {
 pub enum Part {
     /// Plain text. Untrusted unless the role is system or developer.
     Text(String),
+    /// A picture.
+    Image(Media),
+    /// Sound.
+    Audio(Media),
+    /// A document, such as a PDF file.
+    File(Media),
+}
+
+/// Something that is no text: bytes, or where they lie. It is passed through, never read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Media {
+    /// The bytes, or where they lie.
+    pub source: MediaSource,
+    /// The MIME type, such as `image/png`, if the sender gave one.
+    pub media_type: Option<String>,
+    /// The file's name, if the sender gave one.
+    pub name: Option<String>,
+    /// How closely the model is to look (`low`, `high`, `auto`), if the sender said so.
+    pub detail: Option<String>,
+}
+
+impl Media {
+    /// Media from this source, nothing else known.
+    #[must_use]
+    pub fn new(source: MediaSource) -> Self {
+        Self {
+            source,
+            media_type: None,
+            name: None,
+            detail: None,
+        }
+    }
+}
+
+/// Where the bytes of a [`Media`] are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MediaSource {
+    /// At this address. A `data:` address is [`MediaSource::Base64`] instead.
+    Url(String),
+    /// Here, in base64.
+    Base64(String),
+    /// With the provider, under this id.
+    FileId(String),
 }
 
 /// One message of a conversation.
@@ -71,6 +115,9 @@ pub struct Message {
     pub tool_call_id: Option<String>,
     /// A tool result that reports a failure.
     pub is_error: bool,
+    /// An assistant turn's items that only its provider can read, in the order in which they
+    /// came. They go back to that provider byte for byte.
+    pub provider_items: Vec<OpaqueItem>,
 }
 
 impl Message {
@@ -85,6 +132,7 @@ impl Message {
             tool_calls: Vec::new(),
             tool_call_id: None,
             is_error: false,
+            provider_items: Vec::new(),
         }
     }
 
@@ -97,13 +145,14 @@ impl Message {
         }
     }
 
-    /// The text parts, joined without a separator.
+    /// The text parts, joined without a separator. Other parts are left out.
     #[must_use]
     pub fn content_text(&self) -> String {
         let mut text = String::new();
         for part in &self.content {
             match part {
                 Part::Text(piece) => text.push_str(piece),
+                Part::Image(_) | Part::Audio(_) | Part::File(_) => {}
             }
         }
         text

@@ -6,15 +6,17 @@
 mod diagnostic;
 mod event;
 mod message;
+mod opaque;
 mod reply;
 mod request;
 mod tool;
 
 pub use diagnostic::{Diagnostic, DiagnosticKind};
 pub use event::Event;
-pub use message::{Message, Part, Role};
+pub use message::{Media, MediaSource, Message, Part, Role};
+pub use opaque::{OpaqueItem, OpaqueKind};
 pub use reply::{PassReport, Reply, StopReason, Usage};
-pub use request::{BadRequest, Request, Sampling, ThinkTag, TurnBudget};
+pub use request::{BadRequest, Request, ResponseFormat, Sampling, ThinkTag, TurnBudget};
 pub use tool::{
     Arguments, CallErrorKind, InvalidToolCall, NotAnObject, ToolCall, ToolChoice, ToolSpec,
 };

@@ -1,4 +1,4 @@
-use super::{Diagnostic, InvalidToolCall, ToolCall};
+use super::{Diagnostic, InvalidToolCall, Message, OpaqueItem, Part, Role, ToolCall};
 
 /// Why a turn ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -93,9 +93,28 @@ pub struct Reply {
     pub passes: Vec<PassReport>,
     /// What was irregular.
     pub diagnostics: Vec<Diagnostic>,
+    /// What only the provider can read, in order, to be kept for later requests.
+    pub provider_items: Vec<OpaqueItem>,
 }
 
 impl Reply {
+    /// The turn as a message of the history: answer, reasoning, calls and what only the
+    /// provider can read. Calls that failed their checks are left out.
+    #[must_use]
+    pub fn to_message(&self) -> Message {
+        Message {
+            content: if self.content.is_empty() {
+                Vec::new()
+            } else {
+                vec![Part::Text(self.content.clone())]
+            },
+            reasoning: (!self.reasoning.is_empty()).then(|| self.reasoning.clone()),
+            tool_calls: self.tool_calls.clone(),
+            provider_items: self.provider_items.clone(),
+            ..Message::text(Role::Assistant, "")
+        }
+    }
+
     /// True if the turn holds neither an answer nor a call.
     #[must_use]
     pub fn answer_missing(&self) -> bool {

@@ -3,7 +3,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::{Message, Role, ToolChoice, ToolSpec};
+use super::{Message, OpaqueItem, Role, ToolChoice, ToolSpec};
 
 /// The tag that frames a generated thought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -94,6 +94,25 @@ pub struct Sampling {
     pub repeat_penalty: Option<f32>,
 }
 
+/// What form the answer must have. Reasoning and calls are not bound by it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum ResponseFormat {
+    /// Any text.
+    #[default]
+    Text,
+    /// One JSON object.
+    JsonObject,
+    /// JSON that fits a schema.
+    JsonSchema {
+        /// The schema's name; some wires demand one.
+        name: String,
+        /// JSON Schema.
+        schema: Value,
+        /// True: the backend must bind the output to the schema, not merely ask for it.
+        strict: bool,
+    },
+}
+
 /// One turn to generate, on any backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -113,6 +132,10 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Extra variables for the chat template.
     pub template_kwargs: Vec<(String, Value)>,
+    /// What form the answer must have.
+    pub response_format: ResponseFormat,
+    /// Tools that the provider itself carries out. Wires that do not know them leave them out.
+    pub hosted_tools: Vec<OpaqueItem>,
 }
 
 impl Request {
@@ -128,6 +151,8 @@ impl Request {
             sampling: Sampling::default(),
             stop: Vec::new(),
             template_kwargs: Vec::new(),
+            response_format: ResponseFormat::Text,
+            hosted_tools: Vec::new(),
         }
     }
 

@@ -111,6 +111,7 @@ pub fn decode_reply(text: &str) -> Result<Reply, InvalidReply> {
             .iter()
             .filter_map(decode_diagnostic)
             .collect(),
+        provider_items: Vec::new(),
     })
 }
 

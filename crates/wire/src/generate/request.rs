@@ -375,6 +375,7 @@ fn read_message(path: String, text: &str) -> Result<Message, BadRequest> {
         tool_calls,
         tool_call_id,
         is_error: fields.boolean("is_error")?.unwrap_or(false),
+        provider_items: Vec::new(),
     })
 }
 
