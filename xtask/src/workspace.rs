@@ -79,6 +79,30 @@ impl Workspace {
         }
         command
     }
+
+    /// Builds with `cargo build ARGUMENTS` and returns the path of the program of that name.
+    pub(crate) fn build(&self, arguments: &[&str], name: &str) -> anyhow::Result<PathBuf> {
+        let mut command = self.cargo(&["build", "--message-format=json-render-diagnostics"]);
+        let output = command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .context("cannot start cargo")?;
+        if !output.status.success() {
+            bail!("{} ended with {}", spelt(&command), output.status);
+        }
+        let messages = String::from_utf8_lossy(&output.stdout);
+        let artifact = |line: &str| -> Option<PathBuf> {
+            let message: serde_json::Value = serde_json::from_str(line).ok()?;
+            let found = message["target"]["name"] == name;
+            Some(PathBuf::from(message["executable"].as_str()?)).filter(|_| found)
+        };
+        messages
+            .lines()
+            .find_map(artifact)
+            .with_context(|| format!("{} made no program `{name}`", spelt(&command)))
+    }
 }
 
 fn default_env(command: &mut Command, name: &str, value: impl AsRef<OsStr>) {
