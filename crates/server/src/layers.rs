@@ -1,0 +1,55 @@
+//! What holds for every endpoint: panics, the end of the server, keys and host names.
+
+use std::any::Any;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::Shutdown;
+use crate::api_error::{ApiError, method_not_allowed, not_found};
+use crate::auth::{Keys, require_key};
+use crate::host_guard::require_local_host;
+
+/// The whole application: `open` paths for everyone, `guarded` ones (and unknown ones) for
+/// those who may.
+pub(crate) fn wrap(
+    open: Router,
+    guarded: Router,
+    keys: Option<Keys>,
+    shutdown: &Shutdown,
+) -> Router {
+    let guarded = guarded
+        .method_not_allowed_fallback(method_not_allowed)
+        .fallback(not_found);
+    let guarded = match keys {
+        Some(keys) => guarded.layer(from_fn_with_state(keys, require_key)),
+        None => guarded.layer(from_fn(require_local_host)),
+    };
+    open.method_not_allowed_fallback(method_not_allowed)
+        .merge(guarded)
+        .layer(from_fn_with_state(shutdown.clone(), answer_until_cut))
+        .layer(CatchPanicLayer::custom(panicked))
+}
+
+/// Ends a request that is still without an answer when the server must go.
+async fn answer_until_cut(
+    State(shutdown): State<Shutdown>,
+    request: Request,
+    next: Next,
+) -> Response {
+    tokio::select! {
+        biased;
+        response = next.run(request) => response,
+        () = shutdown.cut_off() => {
+            ApiError::shutting_down().into_response()
+        }
+    }
+}
+
+/// The message of the panic goes to stderr by the panic hook, never to the client.
+fn panicked(_: Box<dyn Any + Send>) -> Response {
+    ApiError::bug().into_response()
+}

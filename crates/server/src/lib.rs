@@ -1,0 +1,27 @@
+//! The HTTP server: a face over configured providers.
+//!
+//! A handler decodes, calls and encodes; keys, host names, panics and the end of the server
+//! are layers, and sockets belong to the listener. Errors get their status in one table.
+//! Invariant: the work for a request is owned by the future or stream that answers it;
+//! whoever drops that stops the work.
+#![warn(missing_docs)]
+
+mod api_error;
+mod auth;
+mod body;
+mod error;
+mod host_guard;
+mod layers;
+mod listener;
+mod models;
+mod options;
+mod routes;
+mod server;
+mod shutdown;
+mod sse;
+mod stall_guard;
+
+pub use error::{Error, ErrorKind};
+pub use options::{Limits, ServerOptions};
+pub use server::{Server, serve};
+pub use shutdown::Shutdown;

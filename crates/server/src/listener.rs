@@ -1,0 +1,162 @@
+//! The listening socket: accepts, guards and drains connections.
+//!
+//! HTTP/1.1 only, on hyper itself, because head deadlines, stall guards and draining belong
+//! to connections. While a request is being handled hyper goes on reading: a client that
+//! closes its end makes hyper drop the handler's future or the reply's stream, and with it
+//! the generation. That is how a client that went away stops its work, streamed or not.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tower::ServiceExt;
+
+use crate::stall_guard::StallGuard;
+use crate::{Error, Limits, ServerOptions, Shutdown};
+
+/// Pause after a failed accept (out of file descriptors, mostly).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Time for the last bytes once running requests were cut.
+const CUT_GRACE: Duration = Duration::from_millis(500);
+/// Header lines of one request.
+const HEADERS_MAX: usize = 128;
+/// Bytes of one request's head, and of hyper's read buffer.
+const HEAD_BYTES: usize = 64 << 10;
+/// A silent peer is asked after `KEEPALIVE_IDLE`, then each `KEEPALIVE_PROBE`; one that does
+/// not answer for `Limits::write_stall` is gone.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+const KEEPALIVE_PROBE: Duration = Duration::from_secs(5);
+
+/// Binds `host:port`. Refuses an address beyond loopback when there are no keys.
+///
+/// # Errors
+/// Kind `Config`: the host is unknown, or open to others without keys. Kind `Io`: the system
+/// does not give the address.
+pub(crate) async fn bind(options: &ServerOptions, has_keys: bool) -> Result<TcpListener, Error> {
+    let ServerOptions { host, port, .. } = options;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let addrs: Vec<SocketAddr> = tokio::net::lookup_host((bare, *port))
+        .await
+        .map_err(|e| Error::io(format!("cannot resolve host `{host}`"), e))?
+        .collect();
+    if addrs.is_empty() {
+        return Err(Error::config(format!("host `{host}` has no address")));
+    }
+    if !has_keys && let Some(open) = addrs.iter().find(|a| !a.ip().to_canonical().is_loopback()) {
+        return Err(Error::config(format!(
+            "host `{host}` ({}) can be reached by others: set `keys_file`, or listen on 127.0.0.1",
+            open.ip()
+        )));
+    }
+    TcpListener::bind(addrs.as_slice())
+        .await
+        .map_err(|e| Error::io(format!("cannot listen on `{host}` port {port}"), e))
+}
+
+/// Serves until `shutdown`, then drains. Returns when no connection is left.
+pub(crate) async fn run(listener: TcpListener, app: Router, limits: Limits, shutdown: &Shutdown) {
+    let mut connections = JoinSet::new();
+    accept_until_draining(listener, &app, limits, shutdown, &mut connections).await;
+    drain(limits, shutdown, &mut connections).await;
+}
+
+async fn accept_until_draining(
+    listener: TcpListener,
+    app: &Router,
+    limits: Limits,
+    shutdown: &Shutdown,
+    connections: &mut JoinSet<()>,
+) {
+    let places = Arc::new(Semaphore::new(limits.connections));
+    loop {
+        let accept = async {
+            // The semaphore is never closed; a place is free sooner or later, since every
+            // state of a connection has a deadline.
+            let place = Arc::clone(&places).acquire_owned().await.ok();
+            (listener.accept().await, place)
+        };
+        let (accepted, place) = tokio::select! {
+            () = shutdown.draining() => return,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            accepted = accept => accepted,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let app = app.clone();
+        let shutdown = shutdown.clone();
+        connections.spawn(async move {
+            serve_connection(stream, app, limits, &shutdown).await;
+            drop(place);
+        });
+    }
+}
+
+async fn drain(limits: Limits, shutdown: &Shutdown, connections: &mut JoinSet<()>) {
+    if !all_done_within(limits.drain, shutdown, connections).await {
+        shutdown.cut();
+        all_done_within(CUT_GRACE, shutdown, connections).await;
+    }
+    connections.shutdown().await;
+}
+
+async fn all_done_within(
+    time: Duration,
+    shutdown: &Shutdown,
+    connections: &mut JoinSet<()>,
+) -> bool {
+    tokio::select! {
+        () = async { while connections.join_next().await.is_some() {} } => true,
+        () = shutdown.aborted() => false,
+        () = tokio::time::sleep(time) => false,
+    }
+}
+
+async fn serve_connection(stream: TcpStream, app: Router, limits: Limits, shutdown: &Shutdown) {
+    configure(&stream, limits.write_stall);
+    let io = TokioIo::new(StallGuard::new(stream, limits.write_stall));
+    let app = app.map_request(|request: Request<Incoming>| request.map(Body::new));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(io, TowerToHyperService::new(app));
+    let mut connection = pin!(connection);
+    // An error here is the client's: a broken head, a lost connection. It was answered
+    // where that was possible.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = shutdown.draining() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}
+
+/// Small writes leave at once; peers that vanished without a word are noticed.
+fn configure(stream: &TcpStream, write_stall: Duration) {
+    // A socket whose options cannot be set still works, only less well.
+    let _ = stream.set_nodelay(true);
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_PROBE);
+    let _ = socket.set_tcp_keepalive(&keepalive);
+    #[cfg(target_os = "linux")]
+    let _ = socket.set_tcp_user_timeout(Some(write_stall));
+    #[cfg(not(target_os = "linux"))]
+    let _ = write_stall;
+}

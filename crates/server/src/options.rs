@@ -1,0 +1,73 @@
+//! What a server can be told, and the limits that protect it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the server listens and how it protects itself.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// A host name or an IP address. One that is not loopback needs `keys_file`.
+    pub host: String,
+    /// The TCP port; 0 takes a free one.
+    pub port: u16,
+    /// A text file with one key per line; `#` starts a comment line. A line is the key
+    /// itself or `sha256:` and the hex digest of the key. With it, every path except
+    /// `/health` needs a key.
+    pub keys_file: Option<PathBuf>,
+    /// The provider of requests that name no model. None: the first one.
+    pub default_provider: Option<String>,
+    /// The limits.
+    pub limits: Limits,
+}
+
+impl Default for ServerOptions {
+    /// Loopback, port 8001, no keys.
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 8001,
+            keys_file: None,
+            default_provider: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Limits and deadlines. Each exists so that no client can hold what others need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one request body; more gets 413. Default 16 MiB.
+    pub body_bytes: usize,
+    /// Bytes of all request bodies being read at one time; more gets 503. Default 256 MiB.
+    pub bodies_bytes: usize,
+    /// Time for a request's head to arrive, also for the next one on a kept connection;
+    /// then the connection is closed. Default 15 s.
+    pub head_timeout: Duration,
+    /// Time for a request's body to arrive; then 408. Default 30 s.
+    pub body_timeout: Duration,
+    /// Time a client may accept not one byte of its reply; then its connection is closed
+    /// and its generation stops. Default 60 s.
+    pub write_stall: Duration,
+    /// Pause after which a silent stream sends a comment, so that proxies keep it open and
+    /// dead peers are noticed. Default 10 s.
+    pub heartbeat: Duration,
+    /// Time that running requests get after the first stop signal. Default 30 s.
+    pub drain: Duration,
+    /// Connections at one time; further ones wait in the listen queue. Default 1024.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 16 << 20,
+            bodies_bytes: 256 << 20,
+            head_timeout: Duration::from_secs(15),
+            body_timeout: Duration::from_secs(30),
+            write_stall: Duration::from_secs(60),
+            heartbeat: Duration::from_secs(10),
+            drain: Duration::from_secs(30),
+            connections: 1024,
+        }
+    }
+}

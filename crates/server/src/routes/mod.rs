@@ -1,0 +1,74 @@
+//! The endpoints, one file per family, and what they share.
+
+mod generate;
+mod health;
+mod models;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::Router;
+use axum::extract::FromRef;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::Value;
+
+use crate::body::BodyLimits;
+use crate::models::Models;
+use crate::{Limits, Shutdown};
+
+/// What handlers need. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct App(Arc<Inner>);
+
+struct Inner {
+    models: Models,
+    limits: Limits,
+    bodies: BodyLimits,
+    shutdown: Shutdown,
+    started: SystemTime,
+}
+
+impl App {
+    pub(crate) fn new(models: Models, limits: Limits, shutdown: Shutdown) -> Self {
+        Self(Arc::new(Inner {
+            models,
+            limits,
+            bodies: BodyLimits::new(&limits),
+            shutdown,
+            started: SystemTime::now(),
+        }))
+    }
+
+    fn models(&self) -> &Models {
+        &self.0.models
+    }
+}
+
+impl FromRef<App> for BodyLimits {
+    fn from_ref(app: &App) -> Self {
+        app.0.bodies.clone()
+    }
+}
+
+/// The paths for everyone and the paths behind keys.
+pub(crate) fn routers(app: App) -> (Router, Router) {
+    let open = Router::new()
+        .route("/health", get(health::health))
+        .with_state(app.clone());
+    let guarded = Router::new()
+        .route("/generate", post(generate::generate))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*id}", get(models::retrieve))
+        .with_state(app);
+    (open, guarded)
+}
+
+fn json(value: &Value) -> Response {
+    json_text(value.to_string())
+}
+
+fn json_text(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}

@@ -1,0 +1,39 @@
+//! `GET /v1/models`: exactly the names that requests may use.
+
+use std::time::UNIX_EPOCH;
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use serde_json::{Value, json};
+use twopass_provider::Provider;
+
+use super::App;
+use crate::api_error::ApiError;
+
+/// OpenAI's list. `created` is when this server started.
+pub(super) async fn list(State(app): State<App>) -> Response {
+    let data: Vec<_> = app
+        .models()
+        .ids()
+        .map(|(id, provider)| entry(&app, id, provider))
+        .collect();
+    super::json(&json!({"object": "list", "data": data}))
+}
+
+/// One entry of the list; 404 for a name that is not in it.
+pub(super) async fn retrieve(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let provider = app.models().pick(Some(&id))?;
+    Ok(super::json(&entry(&app, &id, provider)))
+}
+
+fn entry(app: &App, id: &str, provider: &Provider) -> Value {
+    let created = app
+        .0
+        .started
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    json!({"id": id, "object": "model", "created": created, "owned_by": provider.name()})
+}

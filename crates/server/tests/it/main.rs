@@ -1,0 +1,10 @@
+//! The server over loopback sockets.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod client;
+mod harness;
+mod upstream;
+
+mod gateway;
+mod malformed;
+mod sockets;
