@@ -1,0 +1,192 @@
+//! Grammars over tokens, by llguidance.
+//!
+//! Sketch: building the token trie and the slices costs about a second for a vocabulary of
+//! 150,000, so it is done once per model, in the background. A grammar compiles in about a
+//! millisecond and is kept. Per token the drawn one is validated (microseconds); only if it
+//! is refused the mask over the vocabulary is computed.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+
+use crate::ffi::TokenKind;
+use crate::request::Grammar;
+use crate::vocab::Vocab;
+use crate::{Error, ErrorKind, TokenId};
+
+/// Longest grammar text.
+const GRAMMAR_LIMIT_BYTES: usize = 1 << 20;
+/// Compiled grammars kept, the least recently used goes first.
+const CACHE_LEN: usize = 32;
+
+/// Compiles grammars for one vocabulary.
+pub(crate) struct GrammarCompiler {
+    vocab: Arc<Vocab>,
+    factory: OnceLock<Result<ParserFactory, String>>,
+    /// Most recently used last.
+    cache: Mutex<VecDeque<(String, Matcher)>>,
+}
+
+impl GrammarCompiler {
+    pub(crate) fn new(vocab: Arc<Vocab>) -> Self {
+        Self {
+            vocab,
+            factory: OnceLock::new(),
+            cache: Mutex::default(),
+        }
+    }
+
+    /// Builds the tables; returns at once if they are built, waits if another thread builds.
+    pub(crate) fn warm_up(&self) -> Result<&ParserFactory, Error> {
+        self.factory
+            .get_or_init(|| build_factory(&self.vocab))
+            .as_ref()
+            .map_err(|e| Error::new(ErrorKind::Internal, format!("no grammar engine: {e}")))
+    }
+
+    /// A matcher at the start of the grammar.
+    pub(crate) fn compile(&self, grammar: &Grammar) -> Result<GrammarRule, Error> {
+        let text = &grammar.lark;
+        if text.len() > GRAMMAR_LIMIT_BYTES {
+            return Err(Error::new(
+                ErrorKind::BadGrammar,
+                format!(
+                    "the grammar has {} bytes, allowed: {GRAMMAR_LIMIT_BYTES}",
+                    text.len()
+                ),
+            ));
+        }
+        let factory = self.warm_up()?;
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(idx) = cache.iter().position(|(t, _)| t == text)
+            && let Some(entry) = cache.remove(idx)
+        {
+            let matcher = entry.1.deep_clone();
+            cache.push_back(entry);
+            return Ok(GrammarRule { matcher });
+        }
+        drop(cache);
+        let bad = |e: String| {
+            let first = e.lines().next().unwrap_or("no reason given").to_owned();
+            Error::new(
+                ErrorKind::BadGrammar,
+                format!("the grammar does not compile: {first}"),
+            )
+        };
+        let parser = factory
+            .create_parser(TopLevelGrammar::from_lark(text.clone()))
+            .map_err(|e| bad(e.to_string()))?;
+        let matcher = Matcher::new(Ok(parser));
+        if let Some(e) = matcher.get_error() {
+            return Err(bad(e));
+        }
+        let rule = GrammarRule {
+            matcher: matcher.deep_clone(),
+        };
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.len() >= CACHE_LEN {
+            cache.pop_front();
+        }
+        cache.push_back((text.clone(), matcher));
+        Ok(rule)
+    }
+}
+
+impl std::fmt::Debug for GrammarCompiler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GrammarCompiler").finish_non_exhaustive()
+    }
+}
+
+/// Control tokens match only as special tokens, so no text can spell them; tokens that are
+/// never split are ordinary text.
+fn build_factory(vocab: &Vocab) -> Result<ParserFactory, String> {
+    let words: Vec<Vec<u8>> = (0..vocab.len())
+        .map(|token| {
+            let piece = vocab.piece(token);
+            let is_special = vocab.ends_turn(token)
+                || matches!(vocab.kind(token), TokenKind::Control | TokenKind::Unknown);
+            if is_special && !piece.is_empty() {
+                let mut word = vec![TokTrie::SPECIAL_TOKEN_MARKER];
+                word.extend_from_slice(piece);
+                word
+            } else if piece.first() == Some(&TokTrie::SPECIAL_TOKEN_MARKER) {
+                // A byte that no UTF-8 text holds would read as a special token.
+                Vec::new()
+            } else {
+                piece.to_vec()
+            }
+        })
+        .collect();
+    let mut ends: Vec<TokenId> = vec![vocab.eog()];
+    ends.extend((0..vocab.len()).filter(|&t| vocab.ends_turn(t) && t != vocab.eog()));
+    let info = TokRxInfo::new(vocab.len(), vocab.eog());
+    let trie = TokTrie::from(&info, &words).with_eos_tokens(&ends);
+    let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+    let mut factory = ParserFactory::new(
+        &env,
+        InferenceCapabilities::default(),
+        &SlicedBiasComputer::general_slices(),
+    )
+    .map_err(|e| e.to_string())?;
+    factory.quiet();
+    Ok(factory)
+}
+
+/// One turn's place in its grammar.
+pub(crate) struct GrammarRule {
+    matcher: Matcher,
+}
+
+impl GrammarRule {
+    /// True if the text may end here.
+    pub(crate) fn may_end(&mut self) -> Result<bool, Error> {
+        if self.matcher.is_stopped() && !self.matcher.is_error() {
+            return Ok(true);
+        }
+        self.matcher.is_accepting().map_err(|e| broken(&e))
+    }
+
+    /// True if this token may come next; it must not end the turn.
+    pub(crate) fn allows(&mut self, token: TokenId) -> Result<bool, Error> {
+        let n_valid = self.matcher.validate_tokens(&[token]);
+        n_valid.map(|n| n == 1).map_err(|e| broken(&e))
+    }
+
+    /// Every token that may come next, ends of the turn included where the text may end.
+    pub(crate) fn allowed(&mut self) -> Result<Vec<TokenId>, Error> {
+        let mask = self.matcher.compute_mask_or_eos().map_err(|e| broken(&e))?;
+        Ok(mask.iter().collect())
+    }
+
+    /// Goes on by a token that is allowed.
+    pub(crate) fn take(&mut self, token: TokenId) -> Result<(), Error> {
+        self.matcher.consume_token(token).map_err(|e| broken(&e))
+    }
+
+    /// True if nothing can follow any more.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.matcher.is_stopped() && !self.matcher.is_error()
+    }
+}
+
+impl std::fmt::Debug for GrammarRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GrammarRule")
+            .field("is_complete", &self.is_complete())
+            .finish_non_exhaustive()
+    }
+}
+
+fn broken(e: &impl std::fmt::Display) -> Error {
+    let text = e.to_string();
+    let first = text.lines().next().unwrap_or_default().to_owned();
+    Error::new(
+        ErrorKind::Internal,
+        format!("the grammar cannot go on: {first}"),
+    )
+}

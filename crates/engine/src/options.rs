@@ -1,0 +1,126 @@
+use std::path::PathBuf;
+
+use crate::{Error, ErrorKind};
+
+/// How an engine is set up. Everything but the path has a default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EngineOptions {
+    /// The GGUF file.
+    pub model_path: PathBuf,
+    /// Threads that compute, 1 to 256. Default: the cores that this process may use. More
+    /// threads than free cores make every step wait for the slowest.
+    pub threads: Option<u32>,
+    /// KV cells, shared by all streams and by cached prefixes; rounded up to 256. Default
+    /// 8192. Costs memory at load: cells times the model's bytes per token (22.5 KiB for
+    /// SmolLM2-135M).
+    pub context_tokens: u32,
+    /// Streams that generate at once, 1 to 128. Default 8. More wait in the queue.
+    pub max_streams: u32,
+    /// Prompt tokens computed per step while no stream is generating, 32 to 4096. Default
+    /// 256. While streams generate a quarter of it is used, so that a long prompt delays
+    /// their next token by little. A larger value costs memory and slows cancelling.
+    pub step_tokens: u32,
+    /// Requests that may wait, at least 1. Default 64. One more is refused as `QueueFull`.
+    pub queue_len: usize,
+    /// Tokens that a stream may be ahead of its reader, at least 1. Default 256. A stream
+    /// whose reader is slower sits out until the reader has caught up.
+    pub output_tokens: u32,
+    /// Finished sequences kept for reuse as prefixes, 0 to 127. Default 16. They give way
+    /// when cells are needed, the least recently used first.
+    pub cached_sequences: u32,
+    /// Layers computed on a GPU, if one was compiled in. Default 0.
+    pub gpu_layers: u32,
+}
+
+/// Most sequences that llama.cpp can tell apart.
+const MAX_SEQUENCES: u32 = 256;
+
+impl EngineOptions {
+    /// The defaults for this model file.
+    #[must_use]
+    pub fn new(model_path: impl Into<PathBuf>) -> Self {
+        Self {
+            model_path: model_path.into(),
+            threads: None,
+            context_tokens: 8192,
+            max_streams: 8,
+            step_tokens: 256,
+            queue_len: 64,
+            output_tokens: 256,
+            cached_sequences: 16,
+            gpu_layers: 0,
+        }
+    }
+
+    /// The number of threads that the engine will use.
+    #[must_use]
+    pub fn resolved_threads(&self) -> u32 {
+        self.threads.unwrap_or_else(|| {
+            std::thread::available_parallelism()
+                .map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
+                .min(256)
+        })
+    }
+
+    /// Prompt tokens per step while streams are generating.
+    pub(crate) fn shared_step_tokens(&self) -> usize {
+        (self.step_tokens as usize / 4).max(32)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let rows: [(&'static str, u64, u64, u64); 7] = [
+            ("threads", u64::from(self.threads.unwrap_or(1)), 1, 256),
+            (
+                "context_tokens",
+                u64::from(self.context_tokens),
+                256,
+                1 << 24,
+            ),
+            ("max_streams", u64::from(self.max_streams), 1, 128),
+            ("step_tokens", u64::from(self.step_tokens), 32, 4096),
+            ("queue_len", self.queue_len as u64, 1, 1 << 20),
+            ("output_tokens", u64::from(self.output_tokens), 1, 1 << 20),
+            (
+                "cached_sequences",
+                u64::from(self.cached_sequences),
+                0,
+                u64::from(MAX_SEQUENCES / 2 - 1),
+            ),
+        ];
+        for (name, value, low, high) in rows {
+            if !(low..=high).contains(&value) {
+                return Err(Error::bad_option(
+                    name,
+                    format!("must be {low} to {high}, got {value}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fails if the processor lacks what llama.cpp was compiled for: without this check the
+/// first decode would end the process with an illegal instruction.
+pub(crate) fn check_cpu() -> Result<(), Error> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let rows = [
+            ("AVX2", std::is_x86_feature_detected!("avx2")),
+            ("FMA", std::is_x86_feature_detected!("fma")),
+            ("F16C", std::is_x86_feature_detected!("f16c")),
+            ("BMI2", std::is_x86_feature_detected!("bmi2")),
+        ];
+        let missing: Vec<&str> = rows.iter().filter(|r| !r.1).map(|r| r.0).collect();
+        if !missing.is_empty() {
+            return Err(Error::new(
+                ErrorKind::UnsupportedCpu,
+                format!(
+                    "this processor lacks {}, which the embedded engine needs; use a remote backend",
+                    missing.join(", ")
+                ),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+use std::sync::{Mutex, PoisonError};
+
+/// What an engine has done since it was loaded, and what it is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
+pub struct EngineStats {
+    /// Prompt and forced tokens that were computed, computed-again ones included.
+    pub prefill_tokens: u64,
+    /// Prompt tokens that a cached prefix saved.
+    pub cached_tokens: u64,
+    /// Tokens that were drawn, ends of turns included.
+    pub decode_tokens: u64,
+    /// Decodes.
+    pub steps: u64,
+    /// Decodes that a cancelled prompt interrupted.
+    pub aborted_steps: u64,
+    /// Streams per step, on average.
+    pub batch_streams_mean: f64,
+    /// Streams in the fullest step.
+    pub batch_streams_max: u32,
+    /// Tokens in the fullest step.
+    pub batch_tokens_max: u32,
+    /// Streams that hold a slot.
+    pub running: u32,
+    /// Requests that wait for one.
+    pub queued: u32,
+    /// Slots.
+    pub slots: u32,
+    /// Finished sequences that are kept as prefixes.
+    pub cached_sequences: u32,
+    /// Turns that ended by themselves.
+    pub finished: u64,
+    /// Turns that were cancelled.
+    pub cancelled: u64,
+    /// Turns that ended in an error.
+    pub failed: u64,
+    /// Times that a stream gave up its cells to older ones and was computed again later.
+    pub preempted: u64,
+}
+
+/// The statistics while they grow.
+#[derive(Debug, Default)]
+pub(crate) struct StatsCell {
+    inner: Mutex<(EngineStats, u64)>,
+}
+
+impl StatsCell {
+    /// Changes them.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut EngineStats)) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut inner.0);
+    }
+
+    /// Counts a step.
+    pub(crate) fn count_step(&self, n_streams: usize, n_tokens: usize) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.1 += n_streams as u64;
+        let total = inner.1;
+        let stats = &mut inner.0;
+        stats.steps += 1;
+        #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
+        let mean = total as f64 / stats.steps as f64;
+        stats.batch_streams_mean = mean;
+        let clamp = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        stats.batch_streams_max = stats.batch_streams_max.max(clamp(n_streams));
+        stats.batch_tokens_max = stats.batch_tokens_max.max(clamp(n_tokens));
+    }
+
+    /// A copy.
+    pub(crate) fn get(&self) -> EngineStats {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+}

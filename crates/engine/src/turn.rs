@@ -1,0 +1,659 @@
+//! One turn: its tokens, and the rules that every drawn token passes.
+//!
+//! Rules in order: the thinking budget (which may close the thought), the grammar and the
+//! duty to answer (which may ask for another token), the end of the turn; then, with the
+//! token taken, stop strings, the cap, the context's end. This file knows no llama.cpp: it is
+//! given a row of logits and says what the next tokens are.
+//!
+//! ```text
+//! prompt --prefill--> Thinking --closing tag drawn-------------> Answering --> ended
+//!                        |  ^                                       |
+//!                        |  '-- tag drawn with budget left ---------'
+//!                        '-- budget spent, turn ended, context full: closing tokens forced
+//! ```
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use twopass_core::chat::{PassReport, StopReason, Usage};
+use twopass_core::control::{Admission, After, Phase, ThinkingBudget, ThinkingRule};
+
+use crate::draw::{Choice, Source};
+use crate::ffi::Candidates;
+use crate::grammar::GrammarRule;
+use crate::request::Outcome;
+use crate::stream::Sender;
+use crate::text_out::{StopMatcher, Utf8};
+use crate::vocab::Vocab;
+use crate::{Error, ErrorKind, TokenId};
+
+/// Tokens refused in a row at one point before the turn is given up.
+const REDRAW_LIMIT: usize = 256;
+/// Blank tokens that an answer may begin with before one that shows is demanded.
+const BLANK_LIMIT: u32 = 4;
+/// More waiting tokens than this are computed in chunks, as a prompt is.
+const FORCED_LIMIT: usize = 64;
+
+/// What a turn is made of.
+#[derive(Debug)]
+pub(crate) struct TurnParts {
+    pub(crate) prompt: Vec<TokenId>,
+    pub(crate) thinking: Option<ThinkingRule>,
+    /// Tokens of the rule's closing text.
+    pub(crate) close: Vec<TokenId>,
+    pub(crate) max_tokens: Option<u32>,
+    pub(crate) stop: Vec<String>,
+    pub(crate) grammar: Option<GrammarRule>,
+    pub(crate) source: Source,
+    /// Most tokens of the sequence.
+    pub(crate) limit_tokens: usize,
+}
+
+/// A turn being generated.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    /// Prompt, drawn and forced tokens. Those past `in_cache` wait to be computed.
+    tokens: Vec<TokenId>,
+    in_cache: usize,
+    is_rewound: bool,
+    prompt_len: usize,
+    limit_tokens: usize,
+    max_tokens: Option<u32>,
+    budget_tokens: Option<u32>,
+    budget: Option<ThinkingBudget>,
+    close_tag: &'static str,
+    close: Vec<TokenId>,
+    grammar: Option<GrammarRule>,
+    source: Source,
+    text: Text,
+    choice: Choice,
+    /// Begin of the answer until something visible was written.
+    head: Vec<u8>,
+    is_answered: bool,
+    counts: Counts,
+    started: Option<Instant>,
+    closed: Option<Instant>,
+    ended_in_thought: bool,
+    context_cut: bool,
+    end: Option<Result<StopReason, Error>>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Prompt tokens that were in the cache already.
+    cached: usize,
+    /// Drawn inside the thought, closing tag included.
+    thinking: u32,
+    /// Drawn after it.
+    answer: u32,
+    forced: usize,
+    /// Sequence length when the thought closed.
+    at_close: usize,
+}
+
+/// What the rules say to a drawn token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Take,
+    Redraw,
+    /// Draw again, among what the grammar allows.
+    RedrawMasked,
+    Close,
+    End,
+}
+
+impl Turn {
+    pub(crate) fn new(parts: TurnParts) -> Self {
+        let budget_tokens = parts.thinking.as_ref().map(|rule| rule.budget_tokens);
+        let close_tag = parts.thinking.as_ref().map_or("", |rule| rule.tag.close());
+        Self {
+            prompt_len: parts.prompt.len(),
+            tokens: parts.prompt,
+            in_cache: 0,
+            is_rewound: false,
+            limit_tokens: parts.limit_tokens,
+            max_tokens: parts.max_tokens,
+            budget_tokens,
+            is_answered: parts.thinking.is_none(),
+            budget: parts.thinking.map(ThinkingBudget::new),
+            close_tag,
+            close: parts.close,
+            grammar: parts.grammar,
+            source: parts.source,
+            text: Text::new(parts.stop),
+            choice: Choice::default(),
+            head: Vec::new(),
+            counts: Counts::default(),
+            started: None,
+            closed: None,
+            ended_in_thought: false,
+            context_cut: false,
+            end: None,
+        }
+    }
+
+    /// All tokens, computed or not.
+    pub(crate) fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
+    /// Tokens that are in the cache.
+    pub(crate) fn in_cache(&self) -> usize {
+        self.in_cache
+    }
+
+    /// True once if tokens were taken back that the cache holds past `in_cache`.
+    pub(crate) fn take_rewound(&mut self) -> bool {
+        std::mem::take(&mut self.is_rewound)
+    }
+
+    /// Notes what the cache holds.
+    pub(crate) fn set_in_cache(&mut self, n_tokens: usize) {
+        self.in_cache = n_tokens;
+    }
+
+    /// The turn got its slot, with this many prompt tokens in the cache already.
+    pub(crate) fn start(&mut self, cached: usize) {
+        self.in_cache = cached;
+        if self.started.is_none() {
+            self.started = Some(Instant::now());
+            self.counts.cached = cached;
+            if self.budget_tokens == Some(0) {
+                self.counts.at_close = self.prompt_len;
+            }
+        }
+    }
+
+    /// Tokens to compute next.
+    pub(crate) fn pending(&self) -> &[TokenId] {
+        &self.tokens[self.in_cache..]
+    }
+
+    /// True while what waits is long enough to be computed in chunks.
+    pub(crate) fn is_prefilling(&self) -> bool {
+        let n_pending = self.pending().len();
+        n_pending > FORCED_LIMIT || self.in_cache + 1 < self.prompt_len
+    }
+
+    /// KV cells that the turn needs now and will soon.
+    pub(crate) fn need_tokens(&self, headroom: usize) -> usize {
+        let answer = self.max_tokens.map_or(headroom, |cap| cap as usize);
+        let thinking = self.budget_tokens.map_or(0, |b| b as usize);
+        let all = self.prompt_len + thinking + self.close.len() + answer;
+        let soon = all.saturating_sub(self.tokens.len()).min(headroom);
+        (self.tokens.len() + soon).min(self.limit_tokens)
+    }
+
+    /// True when the turn is over.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// True when the turn is over because of an error.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.end, Some(Err(_)))
+    }
+
+    /// Ends the turn with an error.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.end = Some(Err(error));
+    }
+
+    fn phase(&self) -> Phase {
+        let budget = self.budget.as_ref();
+        budget.map_or(Phase::Answering, ThinkingBudget::phase)
+    }
+
+    /// Draws the next token from this row of logits, and does what follows from it.
+    pub(crate) fn advance(
+        &mut self,
+        logits: &[f32],
+        candidates: &mut Candidates,
+        vocab: &Vocab,
+        out: &Sender,
+    ) {
+        if let Err(e) = self.try_advance(logits, candidates, vocab, out) {
+            self.end = Some(Err(e));
+        }
+    }
+
+    fn try_advance(
+        &mut self,
+        logits: &[f32],
+        candidates: &mut Candidates,
+        vocab: &Vocab,
+        out: &Sender,
+    ) -> Result<(), Error> {
+        self.choice.refused.clear();
+        self.choice.allowed = None;
+        loop {
+            let drawn = self.source.draw(logits, &self.choice, candidates, vocab)?;
+            let Some(token) = drawn else {
+                return self.nothing_left();
+            };
+            let verdict = self.judge(token, vocab)?;
+            match verdict {
+                Verdict::Take => return self.take(token, vocab, out),
+                Verdict::End => {
+                    self.end = Some(Ok(StopReason::EndTurn));
+                    return Ok(());
+                }
+                Verdict::Close => {
+                    self.ended_in_thought |= vocab.ends_turn(token);
+                    self.close_thought(vocab, out);
+                    return Ok(());
+                }
+                Verdict::Redraw | Verdict::RedrawMasked => {
+                    self.refuse(token, verdict == Verdict::RedrawMasked)?;
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, token: TokenId, masked: bool) -> Result<(), Error> {
+        if self.source.is_script_over() {
+            return Err(Error::bad_request(
+                "recite",
+                "the rules of the turn do not let this text end here",
+            ));
+        }
+        self.source.skip();
+        if self.choice.refused.len() >= REDRAW_LIMIT {
+            return Err(Error::new(
+                ErrorKind::Internal,
+                format!("{REDRAW_LIMIT} tokens in a row were refused"),
+            ));
+        }
+        self.choice.refused.push(token);
+        if masked
+            && self.choice.allowed.is_none()
+            && !self.source.is_script()
+            && let Some(grammar) = &mut self.grammar
+        {
+            self.choice.allowed = Some(grammar.allowed()?);
+        }
+        Ok(())
+    }
+
+    /// Every token that the grammar allows was refused by another rule.
+    fn nothing_left(&mut self) -> Result<(), Error> {
+        let may_end = match &mut self.grammar {
+            Some(grammar) => grammar.may_end()?,
+            None => false,
+        };
+        if !may_end {
+            return Err(Error::new(
+                ErrorKind::Internal,
+                "no token is allowed here: the grammar and the model's vocabulary do not fit",
+            ));
+        }
+        self.end = Some(Ok(StopReason::EndTurn));
+        Ok(())
+    }
+
+    fn judge(&mut self, token: TokenId, vocab: &Vocab) -> Result<Verdict, Error> {
+        let ends_turn = vocab.ends_turn(token);
+        let piece = vocab.piece(token);
+        let phase = self.phase();
+        if let Some(budget) = &self.budget {
+            match budget.admit(piece, ends_turn) {
+                Admission::Accept => {}
+                Admission::Refuse => return Ok(Verdict::Redraw),
+                Admission::CloseInstead => return Ok(Verdict::Close),
+            }
+            // A call inside the thought was not held to the grammar: the answer must be.
+            if ends_turn && phase != Phase::Answering && self.grammar.is_some() {
+                return Ok(Verdict::Close);
+            }
+        }
+        if phase != Phase::Answering {
+            return Ok(if ends_turn {
+                Verdict::End
+            } else {
+                Verdict::Take
+            });
+        }
+        if let Some(grammar) = &mut self.grammar {
+            let is_allowed = if ends_turn {
+                grammar.may_end()?
+            } else {
+                grammar.allows(token)?
+            };
+            if !is_allowed {
+                return Ok(Verdict::RedrawMasked);
+            }
+        }
+        if ends_turn {
+            let must_answer = !self.is_answered && !self.source.is_script();
+            return Ok(if must_answer {
+                Verdict::Redraw
+            } else {
+                Verdict::End
+            });
+        }
+        if self.must_show() && piece.trim_ascii().is_empty() {
+            return Ok(Verdict::Redraw);
+        }
+        Ok(Verdict::Take)
+    }
+
+    /// True if a blank token may not come next: enough came already, or it would be the last.
+    fn must_show(&self) -> bool {
+        let is_last = self
+            .max_tokens
+            .is_some_and(|cap| self.counts.answer + 1 >= cap);
+        !self.is_answered
+            && !self.source.is_script()
+            && (is_last || self.counts.answer >= BLANK_LIMIT)
+    }
+
+    fn take(&mut self, token: TokenId, vocab: &Vocab, out: &Sender) -> Result<(), Error> {
+        let piece = vocab.piece(token);
+        let before = self.phase();
+        self.tokens.push(token);
+        self.source.took(token);
+        let after = match &mut self.budget {
+            Some(budget) => budget.handle_token(piece),
+            None => After::Continue,
+        };
+        if before == Phase::Thinking {
+            self.counts.thinking += 1;
+            self.text.held.push_back(token);
+            match after {
+                After::Close { undo_tokens } => {
+                    self.undo(undo_tokens);
+                    self.close_thought(vocab, out);
+                }
+                After::Continue => self.settle(vocab, out),
+            }
+        } else {
+            self.counts.answer += 1;
+            self.take_answer(token, before, vocab, out)?;
+        }
+        self.check_room(vocab, out);
+        Ok(())
+    }
+
+    fn take_answer(
+        &mut self,
+        token: TokenId,
+        phase: Phase,
+        vocab: &Vocab,
+        out: &Sender,
+    ) -> Result<(), Error> {
+        let piece = vocab.piece(token);
+        let mut is_complete = false;
+        if phase == Phase::Answering {
+            if let Some(grammar) = &mut self.grammar {
+                grammar.take(token)?;
+                is_complete = grammar.is_complete();
+            }
+            if !self.is_answered {
+                self.head.extend_from_slice(piece);
+                self.is_answered = is_visible(&self.head);
+            }
+        }
+        if let Some(stop) = self.text.push(piece, 1, phase, out) {
+            self.end = Some(Ok(StopReason::StopSequence(stop)));
+        } else if is_complete {
+            self.end = Some(Ok(StopReason::EndTurn));
+        } else if self.max_tokens.is_some_and(|cap| self.counts.answer >= cap) {
+            self.end = Some(Ok(StopReason::Length));
+        }
+        Ok(())
+    }
+
+    /// Shows the text of the thought's tokens that cannot be taken back any more.
+    fn settle(&mut self, vocab: &Vocab, out: &Sender) {
+        let is_thinking = self.phase() == Phase::Thinking;
+        let unsettled = match &self.budget {
+            Some(budget) if is_thinking => budget.unsettled_tokens() as usize,
+            _ => 0,
+        };
+        while self.text.held.len() > unsettled {
+            let Some(token) = self.text.held.pop_front() else {
+                break;
+            };
+            let _ = self.text.push(vocab.piece(token), 1, Phase::Thinking, out);
+        }
+        if self.phase() == Phase::Answering {
+            self.note_close(0);
+        }
+    }
+
+    fn undo(&mut self, n_tokens: u32) {
+        let n = (n_tokens as usize).min(self.text.held.len());
+        self.tokens.truncate(self.tokens.len() - n);
+        self.text.held.truncate(self.text.held.len() - n);
+        self.counts.thinking = self.counts.thinking.saturating_sub(n_tokens);
+        self.source.untake(n);
+        if self.in_cache > self.tokens.len() {
+            self.in_cache = self.tokens.len();
+            self.is_rewound = true;
+        }
+    }
+
+    /// Appends the closing tokens, all at once: the answer begins behind them.
+    fn close_thought(&mut self, vocab: &Vocab, out: &Sender) {
+        let Some(budget) = &mut self.budget else {
+            return;
+        };
+        budget.handle_closed();
+        let close_text = budget.close_text().to_owned();
+        while let Some(token) = self.text.held.pop_front() {
+            let _ = self.text.push(vocab.piece(token), 1, Phase::Thinking, out);
+        }
+        self.text.push_forced(&close_text, out);
+        self.note_close(self.close.len());
+        self.tokens.extend_from_slice(&self.close);
+    }
+
+    fn note_close(&mut self, n_forced: usize) {
+        self.counts.forced += n_forced;
+        if self.closed.is_none() {
+            self.closed = Some(Instant::now());
+            self.counts.at_close = self.tokens.len();
+        }
+    }
+
+    fn check_room(&mut self, vocab: &Vocab, out: &Sender) {
+        if self.end.is_some() {
+            return;
+        }
+        let room = self.limit_tokens.saturating_sub(self.tokens.len());
+        if self.phase() == Phase::Thinking && room <= self.close.len() + 1 {
+            self.context_cut = true;
+            self.close_thought(vocab, out);
+        } else if room == 0 {
+            self.end = Some(Ok(StopReason::Length));
+        }
+    }
+
+    /// Ends the turn: what was held back is sent, then the outcome. `stop` is for a turn
+    /// that has not ended by itself.
+    pub(crate) fn finish(mut self, stop: Result<StopReason, Error>, vocab: &Vocab, out: &Sender) {
+        let stop = self.end.take().unwrap_or(stop);
+        while let Some(token) = self.text.held.pop_front() {
+            let _ = self.text.push(vocab.piece(token), 1, Phase::Thinking, out);
+        }
+        // What follows a stop string is no text.
+        if !matches!(stop, Ok(StopReason::StopSequence(_))) {
+            self.text.finish(self.phase(), out);
+        }
+        out.send_done(self.outcome(stop));
+    }
+
+    fn outcome(&self, stop: Result<StopReason, Error>) -> Outcome {
+        let now = Instant::now();
+        let start = self.started.unwrap_or(now);
+        let millis = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1000.0;
+        let total_reason = stop.as_ref().cloned().unwrap_or(StopReason::Cancelled);
+        let prefilled = (self.prompt_len - self.counts.cached) as u64;
+        let cached = self.counts.cached as u64;
+        let truncated = self.budget.as_ref().is_some_and(ThinkingBudget::truncated);
+        let usage = Usage {
+            prompt_tokens: self.prompt_len as u64,
+            thinking_tokens: self
+                .budget
+                .as_ref()
+                .map_or(0, |b| u64::from(b.thinking_tokens())),
+            response_tokens: u64::from(self.counts.answer),
+            cached_tokens: cached,
+        };
+        let mut passes = Vec::new();
+        if let Some(budget_tokens) = self.budget_tokens {
+            let closed = self
+                .closed
+                .unwrap_or(if budget_tokens == 0 { start } else { now });
+            passes.push(PassReport {
+                name: "thinking",
+                means: "engine_rule",
+                max_tokens: Some(budget_tokens),
+                prefill_tokens: prefilled,
+                cached_tokens: cached,
+                decode_tokens: u64::from(self.counts.thinking),
+                duration_ms: millis(start, closed),
+                stop_reason: self.thinking_stop(&total_reason, truncated),
+            });
+            passes.push(PassReport {
+                name: "answer",
+                means: "engine_rule",
+                max_tokens: self.max_tokens,
+                prefill_tokens: self.counts.forced as u64,
+                cached_tokens: self.counts.at_close as u64,
+                decode_tokens: u64::from(self.counts.answer),
+                duration_ms: millis(closed, now),
+                stop_reason: total_reason,
+            });
+        } else {
+            passes.push(PassReport {
+                name: "single",
+                means: "single",
+                max_tokens: self.max_tokens,
+                prefill_tokens: prefilled,
+                cached_tokens: cached,
+                decode_tokens: u64::from(self.counts.answer),
+                duration_ms: millis(start, now),
+                stop_reason: total_reason,
+            });
+        }
+        Outcome {
+            stop,
+            passes,
+            usage,
+            thinking_truncated: truncated || self.context_cut,
+            ended_in_thought: self.ended_in_thought,
+        }
+    }
+
+    fn thinking_stop(&self, total: &StopReason, truncated: bool) -> StopReason {
+        if truncated || self.context_cut || self.budget_tokens == Some(0) {
+            StopReason::Length
+        } else if self.ended_in_thought {
+            StopReason::EndTurn
+        } else if self.closed.is_some() {
+            StopReason::StopSequence(self.close_tag.to_owned())
+        } else {
+            total.clone()
+        }
+    }
+}
+
+/// The text side of a turn.
+#[derive(Debug)]
+struct Text {
+    /// Thinking tokens that may still be taken back.
+    held: VecDeque<TokenId>,
+    utf8: Utf8,
+    stops: StopMatcher,
+    /// Tokens whose text was not sent yet.
+    n_waiting: u32,
+    whole: String,
+}
+
+impl Text {
+    fn new(stops: Vec<String>) -> Self {
+        Self {
+            held: VecDeque::new(),
+            utf8: Utf8::default(),
+            stops: StopMatcher::new(stops),
+            n_waiting: 0,
+            whole: String::new(),
+        }
+    }
+
+    /// Sends what is certain of these bytes; returns a stop string that was met.
+    fn push(&mut self, bytes: &[u8], n_tokens: u32, phase: Phase, out: &Sender) -> Option<String> {
+        self.whole.clear();
+        self.utf8.push(bytes, &mut self.whole);
+        self.n_waiting += n_tokens;
+        if phase != Phase::Answering {
+            self.send(self.whole.clone(), phase, out);
+            return None;
+        }
+        let mut certain = String::new();
+        let met = self.stops.push(&self.whole, &mut certain);
+        let met = met.map(str::to_owned);
+        self.send(certain, phase, out);
+        met
+    }
+
+    /// Sends a text that nobody drew.
+    fn push_forced(&mut self, text: &str, out: &Sender) {
+        let mut rest = String::new();
+        self.utf8.finish(&mut rest);
+        self.send(rest, Phase::Thinking, out);
+        out.send_text(text.to_owned(), 0, Phase::Thinking);
+    }
+
+    fn finish(&mut self, phase: Phase, out: &Sender) {
+        let mut rest = String::new();
+        self.utf8.finish(&mut rest);
+        let mut certain = String::new();
+        if phase == Phase::Answering {
+            self.stops.finish(&mut certain);
+        }
+        certain.push_str(&rest);
+        self.send(certain, phase, out);
+    }
+
+    fn send(&mut self, text: String, phase: Phase, out: &Sender) {
+        if !text.is_empty() {
+            out.send_text(text, std::mem::take(&mut self.n_waiting), phase);
+        }
+    }
+}
+
+/// True if an answer that begins so shows something: more than white space and stray closing
+/// tags, whole or unfinished.
+fn is_visible(head: &[u8]) -> bool {
+    const TAGS: [&[u8]; 2] = [b"</thinking>", b"</think>"];
+    let mut rest = head.trim_ascii_start();
+    while let Some(tag) = TAGS.iter().find(|tag| rest.starts_with(tag)) {
+        rest = rest[tag.len()..].trim_ascii_start();
+    }
+    !rest.is_empty() && !TAGS.iter().any(|tag| tag.starts_with(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_visible;
+
+    #[test]
+    fn only_real_text_is_visible() {
+        let rows = [
+            ("", false),
+            (" \n", false),
+            ("</think>", false),
+            ("\n</think>\n </thinking>\n", false),
+            ("</thi", false),
+            ("<", false),
+            ("<b", true),
+            ("</think>a", true),
+            (" a", true),
+        ];
+        for (head, expect) in rows {
+            assert_eq!(is_visible(head.as_bytes()), expect, "{head:?}");
+        }
+    }
+}
