@@ -14,3 +14,4 @@ pub mod reasoning_parser;
 pub mod schema;
 pub mod text;
 pub mod tool_parser;
+pub mod tool_prompt;
