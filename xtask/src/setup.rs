@@ -155,12 +155,25 @@ fn have_libclang() -> bool {
     })
 }
 
-/// The default build of llama.cpp uses AVX2; without it the first token ends in an illegal instruction.
+/// The default build of llama.cpp uses these; without them the first token ends in an illegal instruction.
 #[cfg(target_arch = "x86_64")]
 fn require_cpu() -> anyhow::Result<()> {
-    if !(std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma"))
-    {
-        bail!("this processor has no AVX2 and FMA, which the embedded engine needs");
+    let features = [
+        ("AVX2", std::arch::is_x86_feature_detected!("avx2")),
+        ("FMA", std::arch::is_x86_feature_detected!("fma")),
+        ("F16C", std::arch::is_x86_feature_detected!("f16c")),
+        ("BMI2", std::arch::is_x86_feature_detected!("bmi2")),
+    ];
+    let missing: Vec<&str> = features
+        .iter()
+        .filter(|(_, has)| !has)
+        .map(|(name, _)| *name)
+        .collect();
+    if !missing.is_empty() {
+        bail!(
+            "this processor lacks {}, which the embedded engine needs",
+            missing.join(", ")
+        );
     }
     Ok(())
 }

@@ -62,14 +62,6 @@ impl Workspace {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command.args(arguments).current_dir(&self.root);
-        // Set for this package by `cargo run`; they would make build scripts run again.
-        for name in [
-            "CARGO_MANIFEST_DIR",
-            "CARGO_MANIFEST_PATH",
-            "CARGO_PKG_NAME",
-        ] {
-            command.env_remove(name);
-        }
         if have("ccache") {
             let base = self.root.parent().unwrap_or(&self.root);
             default_env(&mut command, "CMAKE_C_COMPILER_LAUNCHER", "ccache");
