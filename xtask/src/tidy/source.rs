@@ -12,6 +12,8 @@ const UNFINISHED: &[&str] = &[
     concat!("to", "do!("),
     concat!("unimple", "mented!("),
 ];
+/// A test that is not run protects nothing; slow ones look at an environment variable.
+const IGNORE: &str = concat!("#[", "ignore");
 const ALLOW: &[&str] = &[concat!("#[", "allow("), concat!("#![", "allow(")];
 
 pub(super) fn check(file: &File, problems: &mut Vec<String>) {
@@ -36,8 +38,11 @@ fn rust(file: &File, problems: &mut Vec<String>) {
         }
     }
     for (idx, line) in code_only(&file.text).lines().enumerate() {
+        let place = format!("{}:{}", file.path, idx + 1);
+        if line.contains(IGNORE) {
+            problems.push(format!("{place}: a test is ignored"));
+        }
         if ALLOW.iter().any(|attribute| line.contains(attribute)) {
-            let place = format!("{}:{}", file.path, idx + 1);
             problems.push(format!(
                 "{place}: lints are silenced with `expect` and a reason"
             ));
@@ -117,6 +122,12 @@ mod tests {
         );
         assert!(problems("a.rs", &format!("// {allow}dead_code)]\n")).is_empty());
         assert!(problems("a.rs", &format!("const A: &str = \"{allow}\";\n")).is_empty());
+    }
+
+    #[test]
+    fn ignored_tests_are_found() {
+        let text = format!("{IGNORE} = \"slow\"]\nfn f() {{}}\n");
+        assert_eq!(problems("a.rs", &text), ["a.rs:1: a test is ignored"]);
     }
 
     #[test]
