@@ -15,6 +15,7 @@ mod layers;
 mod listener;
 mod models;
 mod options;
+mod peer;
 mod routes;
 mod server;
 mod shutdown;

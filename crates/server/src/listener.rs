@@ -1,9 +1,10 @@
 //! The listening socket: accepts, guards and drains connections.
 //!
 //! HTTP/1.1 only, on hyper itself, because head deadlines, stall guards and draining belong
-//! to connections. While a request is being handled hyper goes on reading: a client that
-//! closes its end makes hyper drop the handler's future or the reply's stream, and with it
-//! the generation. That is how a client that went away stops its work, streamed or not.
+//! to connections. A client that closes its end makes hyper, which goes on reading while a
+//! request is handled, or else [`crate::peer`] drop the handler's future or the reply's
+//! stream, and with it the generation: that is how a client that went away stops its work,
+//! streamed or not.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -23,6 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
+use crate::peer::watched;
 use crate::stall_guard::StallGuard;
 use crate::{Error, Limits, ServerOptions, Shutdown};
 
@@ -127,6 +129,7 @@ async fn all_done_within(
 
 async fn serve_connection(stream: TcpStream, app: Router, limits: Limits, shutdown: &Shutdown) {
     configure(&stream, limits.write_stall);
+    let (stream, peer) = watched(stream);
     let io = TokioIo::new(StallGuard::new(stream, limits.write_stall));
     let app = app.map_request(|request: Request<Incoming>| request.map(Body::new));
     let connection = http1::Builder::new()
@@ -136,14 +139,21 @@ async fn serve_connection(stream: TcpStream, app: Router, limits: Limits, shutdo
         .max_buf_size(HEAD_BYTES)
         .serve_connection(io, TowerToHyperService::new(app));
     let mut connection = pin!(connection);
-    // An error here is the client's: a broken head, a lost connection. It was answered
-    // where that was possible.
+    let serve = async {
+        // An error here is the client's: a broken head, a lost connection. It was answered
+        // where that was possible.
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = shutdown.draining() => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    };
     tokio::select! {
-        _ = connection.as_mut() => return,
-        () = shutdown.draining() => {}
+        biased;
+        () = serve => {}
+        () = peer.closed() => {}
     }
-    connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
 }
 
 /// Small writes leave at once; peers that vanished without a word are noticed.

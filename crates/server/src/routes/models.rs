@@ -2,9 +2,11 @@
 
 use std::time::UNIX_EPOCH;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use serde_json::{Value, json};
+use twopass_core::chat::BadRequest;
 use twopass_provider::Provider;
 
 use super::App;
@@ -23,8 +25,9 @@ pub(super) async fn list(State(app): State<App>) -> Response {
 /// One entry of the list; 404 for a name that is not in it.
 pub(super) async fn retrieve(
     State(app): State<App>,
-    Path(id): Path<String>,
+    path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
+    let Path(id) = path.map_err(|_| BadRequest::new("model", "must be UTF-8"))?;
     let provider = app.models().pick(Some(&id))?;
     Ok(super::json(&entry(&app, &id, provider)))
 }

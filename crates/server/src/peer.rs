@@ -1,0 +1,113 @@
+//! A TCP stream that can also be asked whether its peer has closed.
+//!
+//! hyper notices a peer's close while it handles a request only as long as nothing unread
+//! waits before it: a client that sent a stray line end, or its next request, and then went
+//! away would keep its turn running. So the connection's owner asks here as well.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+
+/// How often a watched peer is looked at; well under the 250 ms that a lost client may cost.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The stream's reading and writing half for the one task that serves it.
+pub(crate) struct PeerStream(Arc<TcpStream>);
+
+/// Watches the same stream from that task.
+pub(crate) struct PeerWatch(Arc<TcpStream>);
+
+pub(crate) fn watched(stream: TcpStream) -> (PeerStream, PeerWatch) {
+    let stream = Arc::new(stream);
+    (PeerStream(Arc::clone(&stream)), PeerWatch(stream))
+}
+
+impl PeerWatch {
+    /// Waits until the peer has closed its sending side.
+    ///
+    /// The system's last word is read without touching it: clearing it here would make the
+    /// reading half miss its wake-up.
+    pub(crate) async fn closed(&self) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            match self.0.ready(Interest::READABLE).now_or_never() {
+                Some(Ok(ready)) if !ready.is_read_closed() => {}
+                Some(_) => return,
+                None => {}
+            }
+        }
+    }
+}
+
+impl AsyncRead for PeerStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.0.poll_read_ready(cx))?;
+            match self.0.try_read(buf.initialize_unfilled()) {
+                Ok(n_bytes) => {
+                    buf.advance(n_bytes);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+    }
+}
+
+impl PeerStream {
+    fn poll_written(
+        &self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.poll_write_ready(cx))?;
+            match write(&self.0) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for PeerStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_written(cx, |stream| stream.try_write(bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_written(cx, |stream| stream.try_write_vectored(slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(SockRef::from(&*self.0).shutdown(std::net::Shutdown::Write))
+    }
+}
