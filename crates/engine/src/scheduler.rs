@@ -81,7 +81,6 @@ struct Row {
     n_tokens: usize,
     /// Output row, if the stream draws after this step.
     logits: Option<usize>,
-    is_prompt: bool,
 }
 
 impl Scheduler {
@@ -374,7 +373,6 @@ impl Scheduler {
             stream,
             n_tokens,
             logits,
-            is_prompt,
         });
     }
 
@@ -408,14 +406,14 @@ impl Scheduler {
         for row in std::mem::take(&mut self.rows) {
             let Stream { job, sequence } = &mut self.running[row.stream];
             let turn = &mut job.turn;
-            turn.set_in_cache(turn.in_cache() + row.n_tokens);
-            // Of a stream's waiting tokens the first was drawn, the others forced.
-            n_prompt += row.n_tokens - usize::from(!row.is_prompt);
+            n_prompt += turn.take_computed(row.n_tokens);
             let Some(logits) = row.logits.and_then(|r| self.parts.context.logits(r)) else {
                 continue;
             };
             n_drawn += 1;
+            let n_forced = turn.n_forced();
             turn.advance(logits, &mut self.candidates, &self.parts.vocab, &job.sender);
+            n_prompt += turn.n_forced() - n_forced;
             if turn.take_rewound() {
                 let n = turn.in_cache();
                 let is_cut = self.parts.context.cut(*sequence, n);

@@ -4,7 +4,8 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct EngineStats {
-    /// Prompt and forced tokens that were computed, computed-again ones included.
+    /// Prompt tokens that were computed (twice, if their stream was preempted) and closing
+    /// tokens that were forced.
     pub prefill_tokens: u64,
     /// Prompt tokens that a cached prefix saved.
     pub cached_tokens: u64,

@@ -147,6 +147,19 @@ impl Turn {
         std::mem::take(&mut self.is_rewound)
     }
 
+    /// Notes that the first `n_tokens` of the pending ones are in the cache now; returns how
+    /// many of them belong to the prompt.
+    pub(crate) fn take_computed(&mut self, n_tokens: usize) -> usize {
+        let before = self.in_cache.min(self.prompt_len);
+        self.in_cache += n_tokens;
+        self.in_cache.min(self.prompt_len) - before
+    }
+
+    /// Tokens that were forced so far.
+    pub(crate) fn n_forced(&self) -> usize {
+        self.counts.forced
+    }
+
     /// Notes what the cache holds.
     pub(crate) fn set_in_cache(&mut self, n_tokens: usize) {
         self.in_cache = n_tokens;

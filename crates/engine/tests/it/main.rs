@@ -1,0 +1,12 @@
+//! The engine on real models: one real small one, one random one with real think and tool
+//! tokens. `cargo xtask fixtures` prints the variables that name them.
+#![expect(clippy::unwrap_used, reason = "a test that meets an error fails")]
+
+mod support;
+
+mod budgets;
+mod loading;
+mod prefixes;
+mod rules;
+mod streams;
+mod tokens;

@@ -1,0 +1,91 @@
+//! Prefixes that stay in the cache, and repeatable texts.
+
+use twopass_core::chat::StopReason;
+use twopass_core::chat_template::Segment;
+use twopass_engine::EngineOptions;
+
+use crate::support::{Alone, chat, fresh, long_prompt, options, real_model, request, run};
+
+fn small() -> EngineOptions {
+    let mut options = options(real_model());
+    options.context_tokens = 2048;
+    options.cached_sequences = 4;
+    options
+}
+
+#[test]
+fn a_prompt_goes_on_from_the_longest_common_prefix() {
+    let Alone { engine, .. } = &fresh(small());
+    let base = long_prompt(300, "base");
+    let first = run(engine, request(base.clone(), 4));
+    assert_eq!(first.outcome.usage.cached_tokens, 0);
+
+    // The same prompt: all but its last token.
+    let again = run(engine, request(base.clone(), 4));
+    let n_prompt = again.outcome.usage.prompt_tokens;
+    assert_eq!(again.outcome.usage.cached_tokens, n_prompt - 1);
+    assert_eq!(again.outcome.passes[0].prefill_tokens, 1);
+
+    // A fork within the prompt, and a continuation past its end.
+    let mut fork = base.clone();
+    if let Segment::Markup(text) = &mut fork.segments[0] {
+        text.truncate(text.len() / 2);
+    }
+    fork.segments
+        .push(Segment::Markup(" and then something else".into()));
+    let forked = run(engine, request(fork, 4)).outcome.usage;
+    assert!(forked.cached_tokens > 100 && forked.cached_tokens < forked.prompt_tokens);
+    let mut longer = base;
+    longer
+        .segments
+        .push(Segment::Markup(" with more to come".into()));
+    let longer = run(engine, request(longer, 4)).outcome.usage;
+    assert!(longer.cached_tokens + 10 > n_prompt);
+    assert_eq!(
+        engine.stats().cached_tokens,
+        again.outcome.usage.cached_tokens + forked.cached_tokens + longer.cached_tokens
+    );
+}
+
+#[test]
+fn prefixes_give_way_when_cells_are_needed() {
+    let Alone { engine, .. } = &fresh(small());
+    for salt in ["a", "b", "c", "d", "e", "f"] {
+        let seen = run(engine, request(long_prompt(900, salt), 4));
+        assert!(matches!(
+            seen.stop(),
+            StopReason::Length | StopReason::EndTurn
+        ));
+    }
+    assert!(engine.stats().cached_sequences <= 4);
+    assert_eq!(engine.stats().failed, 0);
+}
+
+#[test]
+fn m3_same_seed_same_text_for_a_lone_stream() {
+    // Without kept prefixes every run computes the same batches.
+    let mut options = small();
+    options.cached_sequences = 0;
+    let Alone { engine, .. } = &fresh(options);
+    let text = |seed| {
+        let mut turn = request(chat("Tell me a story about a fox."), 40);
+        turn.sampling.temperature = Some(1.0);
+        turn.sampling.seed = Some(seed);
+        run(engine, turn).answer
+    };
+    let first = text(11);
+    assert_eq!(text(11), first);
+    assert_eq!(text(11), first);
+    assert_ne!(text(12), first);
+}
+
+#[test]
+fn streams_share_the_prefix_of_one_that_is_running() {
+    let Alone { engine, .. } = &fresh(small());
+    let mut first = request(long_prompt(300, "shared"), 200);
+    first.recite = Some("word ".repeat(190));
+    let mut running = engine.generate(first).unwrap();
+    assert!(running.blocking_next().is_some());
+    let second = run(engine, request(long_prompt(300, "shared"), 2));
+    assert!(second.outcome.usage.cached_tokens > 250);
+}

@@ -1,0 +1,249 @@
+//! Stop strings, grammars, caps and scripts. Rows E15, M5.
+
+use twopass_core::chat::{Sampling, StopReason};
+use twopass_core::chat_template::Segment;
+use twopass_engine::{ErrorKind, Grammar};
+
+use crate::support::{Alone, CLOSE, chat, prompt, qwen3, real, request, run, thinking};
+
+const JSON: &str = r#"start: %json {"type":"object","properties":{"name":{"type":"string","maxLength":12},"age":{"type":"integer","minimum":0,"maximum":150}},"required":["name","age"],"additionalProperties":false}"#;
+
+fn grammar(lark: &str) -> Option<Grammar> {
+    Some(Grammar {
+        lark: lark.to_owned(),
+    })
+}
+
+#[test]
+fn stop_strings_across_tokens_end_the_answer_and_are_not_part_of_it() {
+    let Alone { engine, .. } = &real();
+    let rows = [
+        ("alpha beta gamma", "a g", "alpha bet"),
+        ("alpha beta gamma", "alpha", ""),
+        ("say 🦀 now", "🦀", "say "),
+        ("one\n\ntwo", "\n\n", "one"),
+    ];
+    for (text, stop, expect) in rows {
+        let mut turn = request(chat("Hi."), 50);
+        turn.recite = Some(text.to_owned());
+        turn.stop = vec!["never".to_owned(), stop.to_owned()];
+        let seen = run(engine, turn);
+        assert_eq!(seen.answer, expect);
+        assert_eq!(*seen.stop(), StopReason::StopSequence(stop.to_owned()));
+    }
+}
+
+#[test]
+fn stop_strings_do_not_apply_to_the_thought() {
+    let Alone { engine, .. } = &qwen3();
+    let mut turn = thinking("Hi.", 64, 64);
+    turn.recite = Some("STOP here</think>go STOP on".to_owned());
+    turn.stop = vec!["STOP".to_owned()];
+    let seen = run(engine, turn);
+    assert_eq!(seen.thinking, "STOP here</think>");
+    assert_eq!(seen.answer, "go ");
+    assert_eq!(*seen.stop(), StopReason::StopSequence("STOP".to_owned()));
+}
+
+#[test]
+fn text_that_only_looked_like_a_stop_string_is_kept() {
+    let Alone { engine, .. } = &real();
+    let mut turn = request(chat("Hi."), 50);
+    turn.recite = Some("alpha bet".to_owned());
+    turn.stop = vec!["beta".to_owned()];
+    let seen = run(engine, turn);
+    assert_eq!(seen.answer, "alpha bet");
+    assert_eq!(*seen.stop(), StopReason::EndTurn);
+}
+
+#[test]
+fn recited_text_comes_out_exactly() {
+    let texts = [
+        "Plain words, 1234, and\ttabs.\n",
+        "naïve café 🦀 𝔘 ありがとう",
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+        " leading space",
+    ];
+    for alone in [real, qwen3] {
+        let Alone { engine, .. } = &alone();
+        for text in texts {
+            let mut turn = request(chat("Hi."), 200);
+            turn.recite = Some(text.to_owned());
+            let seen = run(engine, turn);
+            assert_eq!(seen.answer, text);
+            assert_eq!(*seen.stop(), StopReason::EndTurn);
+            assert_eq!(u64::from(seen.n_tokens), seen.outcome.usage.response_tokens);
+        }
+    }
+}
+
+#[test]
+fn m5_a_grammar_holds_at_temperature_one() {
+    let Alone { engine, .. } = &real();
+    for seed in 0..6 {
+        let mut turn = request(chat("Describe a person as JSON."), 120);
+        turn.sampling = Sampling {
+            temperature: Some(1.0),
+            top_k: Some(0),
+            top_p: Some(1.0),
+            min_p: Some(0.0),
+            seed: Some(seed),
+            ..Sampling::default()
+        };
+        turn.grammar = grammar(JSON);
+        let seen = run(engine, turn);
+        assert_eq!(*seen.stop(), StopReason::EndTurn, "{:?}", seen.answer);
+        let value: serde_json::Value = serde_json::from_str(&seen.answer).unwrap();
+        assert!(value["name"].is_string() && value["age"].is_u64());
+    }
+}
+
+/// A random model writes noise: what comes out right is the grammar's doing.
+#[test]
+fn m5_a_grammar_begins_after_the_thought_and_uses_tool_tokens() {
+    let Alone { engine, .. } = &qwen3();
+    let lark = "start: \"<tool_call>\\n\" obj \"\\n</tool_call>\"\nobj: %json {\"x-guidance\":{\"whitespace_flexible\":false},\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"get_weather\"},\"arguments\":{\"type\":\"object\",\"properties\":{\"unit\":{\"enum\":[\"c\",\"f\"]}},\"required\":[\"unit\"],\"additionalProperties\":false}},\"required\":[\"name\",\"arguments\"],\"additionalProperties\":false}";
+    for seed in 0..4 {
+        let mut turn = thinking("Weather?", 8, 100);
+        turn.sampling.seed = Some(seed);
+        turn.sampling.temperature = Some(1.0);
+        turn.grammar = grammar(lark);
+        let seen = run(engine, turn);
+        assert!(seen.thinking.ends_with(CLOSE));
+        let call = seen.answer.strip_prefix("<tool_call>\n").unwrap();
+        let call = call.strip_suffix("\n</tool_call>").unwrap();
+        let value: serde_json::Value = serde_json::from_str(call).unwrap();
+        assert_eq!(value["name"], "get_weather");
+        assert_eq!(*seen.stop(), StopReason::EndTurn);
+    }
+}
+
+#[test]
+fn m5_the_end_of_the_turn_is_refused_until_the_grammar_accepts() {
+    let Alone { engine, .. } = &qwen3();
+    let mut turn = request(chat("Hi."), 50);
+    turn.grammar = grammar("start: \"yes\" | \"no\"");
+    let seen = run(engine, turn);
+    assert!(["yes", "no"].contains(&seen.answer.as_str()));
+    assert_eq!(*seen.stop(), StopReason::EndTurn);
+
+    let mut turn = request(chat("Hi."), 50);
+    turn.grammar = grammar("start: \"yes\" | \"no\"");
+    turn.recite = Some("ye".to_owned());
+    let seen = run(engine, turn);
+    let error = seen.outcome.stop.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadRequest);
+    assert_eq!(error.param(), Some("recite"));
+}
+
+#[test]
+fn m5_grammar_then_cap_cut_is_length() {
+    let Alone { engine, .. } = &real();
+    let mut turn = request(chat("Describe a person as JSON."), 3);
+    turn.grammar = grammar(JSON);
+    let seen = run(engine, turn);
+    assert_eq!(*seen.stop(), StopReason::Length);
+    assert!(seen.answer.starts_with('{'));
+}
+
+#[test]
+fn m5_a_grammar_that_does_not_compile_is_refused() {
+    let Alone { engine, .. } = &real();
+    for lark in ["start: [", "", "begin: \"a\"", "start: missing"] {
+        let mut turn = request(chat("Hi."), 5);
+        turn.grammar = grammar(lark);
+        let error = engine.generate(turn).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadGrammar, "{lark:?}");
+        assert!(error.to_string().len() < 500);
+    }
+}
+
+#[test]
+fn e15_the_cap_ends_the_answer() {
+    let Alone { engine, .. } = &real();
+    for cap in [1, 2, 7] {
+        let mut turn = request(chat("Hi."), cap);
+        turn.recite = Some("one two three four five six seven eight nine".to_owned());
+        let seen = run(engine, turn);
+        assert_eq!(seen.outcome.usage.response_tokens, u64::from(cap));
+        assert_eq!(seen.n_tokens, cap);
+        assert_eq!(*seen.stop(), StopReason::Length);
+    }
+}
+
+#[test]
+fn an_answer_is_never_blank_when_the_cap_allows() {
+    let Alone { engine, .. } = &real();
+    for budget in [0, 1, 4] {
+        for cap in [1, 2, 5] {
+            let seen = run(engine, thinking("Hi.", budget, cap));
+            assert!(!seen.answer.trim().is_empty(), "{budget} {cap}");
+        }
+    }
+}
+
+#[test]
+fn requests_that_cannot_be_carried_out_name_their_parameter() {
+    let Alone { engine, .. } = &real();
+    let base = || request(chat("Hi."), 5);
+    let mut rows = Vec::new();
+    let mut turn = base();
+    turn.max_tokens = Some(0);
+    rows.push((turn, "max_tokens"));
+    let mut turn = base();
+    turn.stop = vec![String::new()];
+    rows.push((turn, "stop"));
+    let mut turn = base();
+    turn.stop = vec!["x".to_owned(); 65];
+    rows.push((turn, "stop"));
+    let mut turn = base();
+    turn.sampling.temperature = Some(-1.0);
+    rows.push((turn, "temperature"));
+    let mut turn = base();
+    turn.sampling.top_p = Some(f32::NAN);
+    rows.push((turn, "top_p"));
+    let mut turn = base();
+    turn.sampling.repeat_penalty = Some(0.0);
+    rows.push((turn, "repeat_penalty"));
+    let mut turn = base();
+    turn.prompt.segments = vec![Segment::Markup(String::new())];
+    rows.push((turn, "prompt"));
+    let mut turn = thinking("Hi.", 4, 4);
+    turn.thinking.as_mut().unwrap().close_text.clear();
+    rows.push((turn, "thinking"));
+    for (turn, param) in rows {
+        let error = engine.generate(turn).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadRequest, "{param}");
+        assert_eq!(error.param(), Some(param));
+    }
+}
+
+#[test]
+fn a_prompt_over_the_context_is_refused_with_both_numbers() {
+    let Alone { engine, .. } = &real();
+    let turn = request(prompt(&"word ".repeat(9000)), 5);
+    let error = engine.generate(turn).unwrap_err();
+    let ErrorKind::PromptTooLong {
+        prompt_tokens,
+        limit_tokens,
+    } = error.kind()
+    else {
+        panic!("{error}");
+    };
+    assert!(prompt_tokens > 8192 && limit_tokens < 8192);
+    assert!(error.to_string().contains(&prompt_tokens.to_string()));
+}
+
+#[test]
+fn penalties_and_greedy_are_accepted() {
+    let Alone { engine, .. } = &real();
+    let mut turn = request(chat("Repeat: a a a a"), 12);
+    turn.sampling = Sampling {
+        temperature: Some(0.0),
+        repeat_penalty: Some(1.3),
+        presence_penalty: Some(0.5),
+        frequency_penalty: Some(0.5),
+        ..Sampling::default()
+    };
+    assert!(!run(engine, turn).answer.is_empty());
+}
