@@ -1,1 +1,27 @@
-//! To come.
+//! Bytes to characters, markers, and JSON read piece by piece.
+//!
+//! Everything that looks at model text byte by byte lives here, so that the rule for holding
+//! text back exists once. Invariant: no reader here looks at a byte more than a constant
+//! number of times, and none fails on any input.
+
+mod boundary;
+mod json;
+mod marker;
+mod utf8;
+
+pub use boundary::{JsonBoundary, JsonEvent};
+pub use json::{
+    ArgumentError, DecodedArguments, JsonLimits, decode_arguments, read_json, read_lenient,
+};
+pub use marker::{MAX_TAG_SPACES, Marker, MarkerMatch, MarkerScanner, Scan};
+pub use utf8::Utf8Assembler;
+
+/// The longest start of `text` that has at most `max_bytes` bytes and ends at a character.
+#[must_use]
+pub fn prefix_within(text: &str, max_bytes: usize) -> &str {
+    let mut end = text.len().min(max_bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

@@ -1,0 +1,122 @@
+use std::sync::Arc;
+
+use crate::reasoning_parser::ReasoningSyntax;
+use crate::text::{Marker, MarkerScanner};
+use crate::tool_parser::{BlockRules, RawStart, ToolSyntax};
+
+/// What a marker means.
+#[derive(Debug, Clone)]
+pub(super) enum Role {
+    ThinkOpen(usize),
+    ThinkClose(usize),
+    ToolOpen(Vec<Arc<BlockRules>>),
+    ToolClose,
+    AnswerOpen,
+    AnswerClose,
+}
+
+/// The markers that count in one mode, and the bytes worth stopping at.
+pub(super) struct Markers {
+    pub(super) scanner: MarkerScanner,
+    pub(super) roles: Vec<Role>,
+    stop_at: Box<[bool; 256]>,
+}
+
+impl Markers {
+    fn new(rows: Vec<(Marker, Role)>, also: &[u8]) -> Self {
+        let (markers, roles): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        let scanner = MarkerScanner::new(markers);
+        let mut stop_at = Box::new([false; 256]);
+        for byte in 0..=u8::MAX {
+            stop_at[usize::from(byte)] = scanner.may_start(byte) || also.contains(&byte);
+        }
+        Self {
+            scanner,
+            roles,
+            stop_at,
+        }
+    }
+
+    #[inline]
+    pub(super) fn stops_at(&self, byte: u8) -> bool {
+        self.stop_at[usize::from(byte)]
+    }
+}
+
+/// The markers of answer text.
+pub(super) fn in_text(reasoning: Option<&ReasoningSyntax>, tools: &ToolSyntax) -> Markers {
+    let mut rows = Vec::new();
+    if let Some(reasoning) = reasoning {
+        rows.extend(think_rows(reasoning, true));
+        for (open, close) in &reasoning.answer_wrappers {
+            rows.push((Marker::tag(open.clone()), Role::AnswerOpen));
+            rows.push((Marker::tag(close.clone()), Role::AnswerClose));
+        }
+    }
+    rows.extend(tool_rows(tools));
+    let mut closes: Vec<Marker> = Vec::new();
+    for block in &tools.blocks {
+        // A bare code fence closes a fenced call, but alone it is ordinary text.
+        for close in block
+            .closes()
+            .iter()
+            .filter(|close| !close.as_str().starts_with('`'))
+        {
+            if !closes.contains(close) {
+                closes.push(close.clone());
+            }
+        }
+    }
+    rows.extend(closes.into_iter().map(|close| (close, Role::ToolClose)));
+    let mut also = vec![b'\n', b'`'];
+    for block in tools
+        .blocks
+        .iter()
+        .filter(|block| block.raw != RawStart::No)
+    {
+        also.extend(block.raw_first_bytes());
+    }
+    Markers::new(rows, &also)
+}
+
+/// The markers of reasoning.
+pub(super) fn in_reasoning(reasoning: &ReasoningSyntax, tools: &ToolSyntax) -> Markers {
+    let mut rows = think_rows(reasoning, true);
+    rows.extend(tool_rows(tools));
+    Markers::new(rows, &[])
+}
+
+fn think_rows(reasoning: &ReasoningSyntax, with_open: bool) -> Vec<(Marker, Role)> {
+    let mut rows = Vec::new();
+    for (idx, pair) in reasoning.pairs.iter().enumerate() {
+        if with_open {
+            rows.extend(
+                pair.open
+                    .iter()
+                    .map(|open| (Marker::tag(open.clone()), Role::ThinkOpen(idx))),
+            );
+        }
+        rows.extend(
+            pair.close
+                .iter()
+                .map(|close| (Marker::tag(close.clone()), Role::ThinkClose(idx))),
+        );
+    }
+    rows
+}
+
+/// One row for each opening marker, with all the blocks that it may open.
+fn tool_rows(tools: &ToolSyntax) -> Vec<(Marker, Role)> {
+    let mut rows: Vec<(Marker, Vec<Arc<BlockRules>>)> = Vec::new();
+    for block in &tools.blocks {
+        for open in block.opens() {
+            match rows.iter_mut().find(|(marker, _)| marker == open) {
+                Some((_, blocks)) => blocks.push(block.clone()),
+                None => rows.push((open.clone(), vec![block.clone()])),
+            }
+        }
+    }
+    rows.into_iter()
+        .map(|(marker, blocks)| (marker, Role::ToolOpen(blocks)))
+        .collect()
+}

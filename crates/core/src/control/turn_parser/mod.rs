@@ -1,0 +1,334 @@
+//! One reply, read as it comes: reasoning, answer text and tool calls in order.
+//!
+//! ```text
+//!            opener at a block start          closing marker
+//!   Text  ---------------------------> Reasoning -----------> Text
+//!   Text  -- call marker --> Block -- its end --> Text
+//!   Reasoning -- call marker --> Block (a draft) -- its end --> AfterDraft
+//!   AfterDraft -- end of output --> the draft counts; anything else: it was reasoning
+//! ```
+//!
+//! What is not yet certain (a block whose marker may be a mention, a call inside an open
+//! think block) is a *draft*: its events wait, and its text can be given back. Everything
+//! else is shown at once; at most a marker less one byte is held.
+//!
+//! Cost: each byte is looked at once in its mode. Text of a broken draft is read a second
+//! time, for which the input pays at a fixed rate, so that the whole stays linear.
+
+mod assembler;
+mod context;
+mod markers;
+mod steps;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::chat::{Diagnostic, DiagnosticKind, Event, StopReason, ToolChoice};
+use crate::reasoning_parser::ReasoningSyntax;
+use crate::text::MarkerMatch;
+use crate::tool_parser::{
+    BlockReader, BlockRules, CallRules, Calls, Input, Place, Progress, RawStart, Snapshot,
+    ToolSyntax,
+};
+
+pub use assembler::ReplyAssembler;
+use context::TextContext;
+use markers::{Markers, Role};
+
+/// How one reply is read.
+#[derive(Debug, Clone, Default)]
+pub struct TurnParserOptions {
+    /// The think tags.
+    pub reasoning: ReasoningSyntax,
+    /// The call formats.
+    pub tools: ToolSyntax,
+    /// Whether the prompt ended inside a think block; `None` if that is not known.
+    pub prompt_opened: Option<bool>,
+    /// True if thinking was switched off for the request: then nothing is split.
+    pub thinking_off: bool,
+    /// What may be called, ids that are taken, limits.
+    pub calls: CallRules,
+}
+
+/// How a reply ended.
+#[derive(Debug, Clone, Default)]
+pub struct TurnEnd {
+    /// The reason that the backend gave.
+    pub stop_reason: StopReason,
+    /// The stop string that ended it, which is not part of the text.
+    pub stop_string: Option<String>,
+}
+
+/// Reads one reply. Never fails; belongs to one reply and is not used again.
+pub struct TurnParser {
+    reasoning: ReasoningSyntax,
+    prompt_opened: Option<bool>,
+    thinking_off: bool,
+    tools_off: bool,
+    in_text: Markers,
+    in_reasoning: Markers,
+    raw_blocks: ToolSyntax,
+    calls: Calls,
+    /// Text that is not yet dealt with, from the start of the open draft or block on.
+    held: String,
+    pos: usize,
+    /// Bytes of the reply before `held`.
+    dropped_bytes: u64,
+    special: VecDeque<Range<u64>>,
+    /// Markers that begin before this place are text.
+    literal_until: u64,
+    mode: Mode,
+    context: TextContext,
+    reader: Option<BlockReader>,
+    block_at: usize,
+    draft: Option<Draft>,
+    shown: Shown,
+    finished: Option<StopReason>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Text,
+    Reasoning { pair: Option<usize> },
+    Block,
+    AfterDraft,
+}
+
+/// A block that may still turn out to be text.
+struct Draft {
+    at: usize,
+    marker_len: usize,
+    /// The think block that it stands in, if it does.
+    in_reasoning: Option<Option<usize>>,
+    events: Vec<Event>,
+    snapshot: Snapshot,
+}
+
+/// What was shown so far, as far as it decides what comes next.
+#[derive(Default)]
+struct Shown {
+    any_text: bool,
+    any_in_block: bool,
+    seen_block: bool,
+    label_pending: bool,
+    owed_close: bool,
+    answer_open: bool,
+    told_not_allowed: bool,
+    prev: u8,
+    /// Text of calls that a late closing tag would make part of the reasoning.
+    call_text: String,
+}
+
+#[derive(PartialEq, Eq)]
+enum Step {
+    Again,
+    Wait,
+}
+
+impl TurnParser {
+    /// A parser at the start of a reply.
+    #[must_use]
+    pub fn new(options: TurnParserOptions) -> Self {
+        let TurnParserOptions {
+            reasoning,
+            tools,
+            prompt_opened,
+            thinking_off,
+            calls,
+        } = options;
+        let tools_off = calls.choice == ToolChoice::None;
+        let splits = !thinking_off || reasoning.bare_close_when_off;
+        let no_tools = ToolSyntax::none();
+        let mode = match prompt_opened {
+            Some(true) if !thinking_off && !reasoning.pairs.is_empty() => {
+                Mode::Reasoning { pair: None }
+            }
+            _ => Mode::Text,
+        };
+        Self {
+            in_text: markers::in_text(splits.then_some(&reasoning), &tools),
+            in_reasoning: markers::in_reasoning(
+                &reasoning,
+                if tools_off { &no_tools } else { &tools },
+            ),
+            reasoning,
+            prompt_opened,
+            thinking_off,
+            tools_off,
+            raw_blocks: if tools_off {
+                no_tools
+            } else {
+                tools.raw_only()
+            },
+            calls: Calls::new(calls),
+            held: String::new(),
+            pos: 0,
+            dropped_bytes: 0,
+            special: VecDeque::new(),
+            literal_until: 0,
+            mode,
+            context: TextContext::new(),
+            reader: None,
+            block_at: 0,
+            draft: None,
+            shown: Shown {
+                seen_block: mode != Mode::Text,
+                label_pending: mode != Mode::Text,
+                ..Shown::default()
+            },
+            finished: None,
+        }
+    }
+
+    /// Takes more text; appends to `out` what it means.
+    pub fn push(&mut self, text: &str, out: &mut Vec<Event>) {
+        if self.finished.is_some() || text.is_empty() {
+            return;
+        }
+        self.calls.note_input(text.len());
+        self.held.push_str(text);
+        self.run(false, out);
+    }
+
+    /// Takes text that is known to come from a special token: a marker in it is never a
+    /// mention.
+    pub fn push_special(&mut self, text: &str, out: &mut Vec<Event>) {
+        let from = self.dropped_bytes + self.held.len() as u64;
+        self.special.push_back(from..from + text.len() as u64);
+        self.push(text, out);
+    }
+
+    /// Ends the reply: nothing is held back any longer. Returns why the turn ended, which
+    /// the calls decide. Further calls change nothing.
+    pub fn finish(&mut self, end: &TurnEnd, out: &mut Vec<Event>) -> StopReason {
+        if let Some(reason) = &self.finished {
+            return reason.clone();
+        }
+        let restored = end
+            .stop_string
+            .as_deref()
+            .filter(|text| self.is_own_close(text));
+        if let Some(text) = restored {
+            self.push(text, out);
+        }
+        self.run(true, out);
+        let cut = end.stop_reason == StopReason::Length;
+        self.calls.settle(cut, out);
+        if matches!(self.mode, Mode::Reasoning { .. }) {
+            let message = "the output ended inside the think block";
+            out.push(Event::Diagnostic(Diagnostic::new(
+                DiagnosticKind::UnclosedReasoning,
+                message,
+            )));
+        }
+        let has_calls = self.calls.n_finished() > 0;
+        if !has_calls && self.calls.rules().choice.forces_call() {
+            let message = "a tool call was required and none came";
+            out.push(Event::Diagnostic(Diagnostic::new(
+                DiagnosticKind::MissingToolCall,
+                message,
+            )));
+        }
+        let reason = match &end.stop_reason {
+            StopReason::Length | StopReason::ContentFilter | StopReason::Cancelled => {
+                end.stop_reason.clone()
+            }
+            _ if has_calls => StopReason::ToolCalls,
+            StopReason::ToolCalls => StopReason::EndTurn,
+            StopReason::StopSequence(_) if restored.is_some() => StopReason::EndTurn,
+            other => other.clone(),
+        };
+        self.finished = Some(reason.clone());
+        reason
+    }
+
+    /// True inside a think block.
+    #[must_use]
+    pub fn in_reasoning(&self) -> bool {
+        matches!(self.mode, Mode::Reasoning { .. } | Mode::AfterDraft)
+            || self
+                .draft
+                .as_ref()
+                .is_some_and(|draft| draft.in_reasoning.is_some())
+    }
+
+    /// True inside a call block.
+    #[must_use]
+    pub fn in_call(&self) -> bool {
+        self.mode == Mode::Block
+    }
+
+    /// Bytes that are held back.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held.len() - self.pos
+    }
+
+    fn is_own_close(&self, text: &str) -> bool {
+        let roles = self
+            .in_text
+            .scanner
+            .markers()
+            .iter()
+            .zip(&self.in_text.roles);
+        let mut closes =
+            roles.filter(|(_, role)| matches!(role, Role::ToolClose | Role::ThinkClose(_)));
+        closes.any(|(marker, _)| marker.as_str() == text)
+    }
+
+    fn run(&mut self, at_end: bool, out: &mut Vec<Event>) {
+        let held = std::mem::take(&mut self.held);
+        loop {
+            let step = match self.mode {
+                Mode::Text => self.step_text(&held, at_end, out),
+                Mode::Reasoning { pair } => self.step_reasoning(&held, pair, at_end, out),
+                Mode::Block => self.step_block(&held, at_end, out),
+                Mode::AfterDraft => self.step_after_draft(&held, at_end, out),
+            };
+            if step == Step::Wait {
+                break;
+            }
+        }
+        self.held = held;
+        self.forget();
+    }
+
+    /// Drops text that nobody needs any more.
+    fn forget(&mut self) {
+        // The open reader and draft know places in `held` by their offset.
+        if self.draft.is_some() || (self.mode == Mode::Block && !self.reader_skips()) {
+            return;
+        }
+        let done = self.pos;
+        if done == self.held.len() {
+            self.held.clear();
+        } else if done > 0 && done >= self.held.len() / 2 {
+            self.held.drain(..done);
+        } else {
+            return;
+        }
+        self.dropped_bytes += done as u64;
+        self.pos = 0;
+        self.block_at = self.block_at.saturating_sub(done);
+        while self
+            .special
+            .front()
+            .is_some_and(|range| range.end <= self.dropped_bytes)
+        {
+            self.special.pop_front();
+        }
+    }
+
+    fn reader_skips(&self) -> bool {
+        self.reader.as_ref().is_some_and(BlockReader::is_skipping)
+    }
+
+    fn absolute(&self, at: usize) -> u64 {
+        self.dropped_bytes + at as u64
+    }
+
+    fn is_special(&self, at: usize) -> bool {
+        let at = self.absolute(at);
+        self.special.iter().any(|range| range.contains(&at))
+    }
+}
