@@ -294,6 +294,28 @@ mod tests {
     }
 
     #[test]
+    fn the_documented_table_is_this_one() {
+        let mut rows: Vec<(StatusCode, String)> = Vec::new();
+        for (kind, status, _) in TABLE {
+            match rows.last_mut() {
+                Some((last, kinds)) if *last == status => {
+                    *kinds += &format!(", `{}`", kind.as_str());
+                }
+                _ => rows.push((status, format!("`{}`", kind.as_str()))),
+            }
+        }
+        let table: String = rows
+            .iter()
+            .map(|(status, kinds)| format!("| {} | {kinds} |\n", status.as_u16()))
+            .collect();
+        let document = include_str!("../../../COMPATIBILITY.md");
+        assert!(
+            document.contains(&table),
+            "COMPATIBILITY.md should hold\n{table}"
+        );
+    }
+
+    #[test]
     fn an_error_is_json_with_its_status_and_retry_hint() {
         let full = ProviderError::new(P::QueueFull, "64 turns wait").with_provider("local");
         let response = ApiError::from(full).into_response();

@@ -53,7 +53,8 @@ pub struct Limits {
     pub heartbeat: Duration,
     /// Time that running requests get after the first stop signal. Default 30 s.
     pub drain: Duration,
-    /// Connections at one time; further ones wait in the listen queue. Default 1024.
+    /// Connections at one time; further ones wait in the listen queue. Default 512,
+    /// which leaves room under the usual limit of 1024 open files.
     pub connections: usize,
 }
 
@@ -67,7 +68,7 @@ impl Default for Limits {
             write_stall: Duration::from_secs(60),
             heartbeat: Duration::from_secs(10),
             drain: Duration::from_secs(30),
-            connections: 1024,
+            connections: 512,
         }
     }
 }

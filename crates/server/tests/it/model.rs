@@ -1,0 +1,341 @@
+//! `/generate` on real models in the real engine: budgets, equality, clients that leave,
+//! full queues. Issue 2, "must show" 2, 6, 7 and 8, through the server.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use twopass_provider::Provider;
+use twopass_provider::config::EngineConfig;
+use twopass_server::Shutdown;
+
+use crate::client::{Connection, events, get, post, send};
+use crate::harness::{Running, embedded_provider, options, qwen3, smollm2};
+
+/// A client that goes away frees its slot within this time.
+const GONE: Duration = Duration::from_millis(250);
+const BUDGETS: [u32; 6] = [0, 1, 2, 8, 64, 256];
+/// Tests of this file take turns: two cores do not carry two engines at full load, and
+/// some of them need the engine for themselves.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+fn engine(max_streams: u32, queue_len: u32) -> EngineConfig {
+    EngineConfig {
+        context_tokens: Some(8192),
+        max_streams: Some(max_streams),
+        queue_len: Some(queue_len),
+        ..EngineConfig::default()
+    }
+}
+
+async fn start(provider: &Provider) -> Running {
+    provider.prepare().await.unwrap();
+    Running::start(options(), vec![provider.clone()]).await
+}
+
+/// A count that the engine keeps.
+#[track_caller]
+fn stat(provider: &Provider, name: &str) -> u64 {
+    let stats = provider.backend().stats();
+    let found = stats.iter().find(|(known, _)| *known == name);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts are small and not negative")]
+    let value = found.unwrap_or_else(|| panic!("no `{name}` in {stats:?}")).1 as u64;
+    value
+}
+
+/// Waits until the engine runs nothing and nothing waits; how long that took.
+async fn until_idle(provider: &Provider) -> Duration {
+    let start = Instant::now();
+    while stat(provider, "running") + stat(provider, "queued") > 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "stuck: {:?}", provider.backend().stats());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    start.elapsed()
+}
+
+async fn until_running(provider: &Provider, n_streams: u64) {
+    let start = Instant::now();
+    while stat(provider, "running") < n_streams {
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", provider.backend().stats());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn ask(content: &str, more: Value) -> Vec<u8> {
+    let mut body = json!({"messages": [{"role": "user", "content": content}]});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    post("/generate", &body.to_string())
+}
+
+/// The whole reply, from the body or from `done` after checking that the deltas add up.
+#[track_caller]
+fn whole(text: &str, streamed: bool) -> Value {
+    if !streamed {
+        return serde_json::from_str(text).unwrap();
+    }
+    let events = events(text);
+    let (name, done) = events.last().unwrap();
+    assert_eq!(name, "done", "{text}");
+    let (mut thinking, mut answer, mut calls) = (String::new(), String::new(), Vec::new());
+    for (name, data) in &events[..events.len() - 1] {
+        match name.as_str() {
+            "thinking" => thinking += data["text"].as_str().unwrap(),
+            "text" => {
+                let piece = data["text"].as_str().unwrap();
+                assert!(!piece.is_empty());
+                answer += piece;
+            }
+            "tool_call" => calls.push(data.clone()),
+            other => panic!("unexpected event `{other}`: {text}"),
+        }
+    }
+    assert_eq!(thinking.trim(), done["thinking"].as_str().unwrap().trim(), "{text}");
+    assert_eq!(answer.trim(), done["response"].as_str().unwrap().trim(), "{text}");
+    assert_eq!(Value::from(calls), done["tool_calls"], "{text}");
+    done.clone()
+}
+
+/// What must hold of every two-pass turn with a budget.
+#[track_caller]
+fn check_budget(reply: &Value, budget: u32, response_cap: u64) {
+    let count = |name: &str| reply["usage"][name].as_u64().unwrap_or_else(|| panic!("{name}: {reply}"));
+    let (thinking, response) = (reply["thinking"].as_str().unwrap(), reply["response"].as_str().unwrap());
+    assert!(count("thinking_tokens") <= u64::from(budget), "budget {budget}: {reply}");
+    assert!(count("response_tokens") <= response_cap, "{reply}");
+    assert!(!response.trim().is_empty(), "an empty answer: {reply}");
+    for marker in ["<think", "</think", "<|im_", "<tool_call"] {
+        assert!(!response.contains(marker) && !thinking.contains(marker), "{marker} leaks: {reply}");
+    }
+    if budget == 0 {
+        assert_eq!(thinking, "", "{reply}");
+    }
+    let passes = reply["passes"].as_array().unwrap();
+    let names: Vec<_> = passes.iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["thinking", "answer"], "{reply}");
+    // One prefill: the answer's pass computed the forced closing tokens at most.
+    assert!(passes[1]["prefill_tokens"].as_u64().unwrap() <= 8, "{reply}");
+    if reply["thinking_truncated"] == true {
+        assert_eq!(count("thinking_tokens"), u64::from(budget), "cut early: {reply}");
+    }
+}
+
+/// Must show 2: thinking never exceeds its budget, with 8 requests at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn d3_d6_budgets_hold_with_8_requests_at_once() {
+    let _turn = TURN.lock().await;
+    let provider = embedded_provider("local", &smollm2(), engine(8, 64), None);
+    let running = start(&provider).await;
+    let questions = [
+        "Which is larger, 7 or 11?",
+        "Name three rivers of Europe and say where they end.",
+        "Why is the sky blue? Explain it to a child.",
+        "Write a haiku about tea.",
+    ];
+    let n_turns: usize = if std::env::var_os("TWOPASS_SLOW").is_some() { 200 } else { 48 };
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let worker = || async {
+        let mut n_done = 0;
+        loop {
+            let idx = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if idx >= n_turns {
+                return n_done;
+            }
+            let budget = BUDGETS[idx % BUDGETS.len()];
+            let streamed = idx / BUDGETS.len() % 2 == 1;
+            let request = ask(
+                questions[idx / 3 % questions.len()],
+                json!({
+                    "two_pass": true, "max_thinking_tokens": budget, "max_response_tokens": 16,
+                    "seed": idx, "stream": streamed, "temperature": 0.8,
+                    "think_tag": if idx % 5 == 0 { "thinking" } else { "think" },
+                }),
+            );
+            let reply = send(running.addr, &request).await;
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            check_budget(&whole(&reply.text(), streamed), budget, 16);
+            n_done += 1;
+        }
+    };
+    let done: usize = join_all((0..8).map(|_| worker())).await.into_iter().sum();
+    assert_eq!(done, n_turns);
+    until_idle(&provider).await;
+    assert!(stat(&provider, "batch_streams_max") >= 2, "never two at once: {:?}", provider.backend().stats());
+}
+
+/// Must show 6: the same seed gives the same text on a lone stream, streamed or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn m1_streamed_equals_whole_for_one_seed() {
+    let _turn = TURN.lock().await;
+    let provider = embedded_provider("local", &smollm2(), engine(8, 64), None);
+    let running = start(&provider).await;
+    let mut texts = Vec::new();
+    for seed in [1, 2] {
+        let mut same = Vec::new();
+        for streamed in [false, true, false] {
+            let more = json!({
+                "two_pass": true, "max_thinking_tokens": 24, "max_response_tokens": 32, "seed": seed,
+                "stream": streamed, "temperature": 1.0,
+            });
+            let reply = send(running.addr, &ask("Tell me about the sea.", more)).await;
+            let reply = whole(&reply.text(), streamed);
+            let name_them = ["thinking", "response", "tool_calls", "finish_reason", "thinking_truncated"];
+            same.push(name_them.map(|name| reply[name].clone()));
+        }
+        assert_eq!(same[0], same[1], "streamed differs from whole");
+        assert_eq!(same[0], same[2], "the same request twice differs");
+        texts.push(same.swap_remove(0));
+    }
+    assert_ne!(texts[0], texts[1], "the seed does nothing");
+}
+
+/// Must show 8: a client that goes away frees its slot within 250 ms, streamed or not, also
+/// while it waits in the queue or its prompt is being read.
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_a_client_that_goes_away_frees_its_slot() {
+    let _turn = TURN.lock().await;
+    let provider = embedded_provider("local", &qwen3(), engine(2, 8), None);
+    let running = start(&provider).await;
+    let long = "all work and no play ".repeat(250);
+    for (streamed, content) in [(false, "Hi"), (true, "Hi"), (false, &*long), (true, &*long)] {
+        let more = json!({"two_pass": false, "max_tokens": 5000, "stream": streamed, "seed": 1});
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let mut client = Connection::open(running.addr).await;
+            client.write(&ask(content, more.clone())).await;
+            clients.push(client);
+        }
+        until_running(&provider, 2).await;
+        if streamed && content == "Hi" {
+            let head = clients[0].head().await;
+            clients[0].chunk(&head).await.unwrap();
+        }
+        drop(clients);
+        let took = until_idle(&provider).await;
+        assert!(took < GONE, "streamed {streamed}, {} bytes: {took:?}", content.len());
+    }
+    assert!(stat(&provider, "cancelled") >= 8, "{:?}", provider.backend().stats());
+    let reply = send(running.addr, &ask("Hi", json!({"max_response_tokens": 4, "max_thinking_tokens": 4}))).await;
+    assert_eq!(reply.status, 200);
+}
+
+/// Section 4: a full queue is 429 with Retry-After, and nothing sticks.
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_200_requests_at_once_leave_no_stuck_slot() {
+    let _turn = TURN.lock().await;
+    let provider = embedded_provider("local", &qwen3(), engine(4, 16), None);
+    let running = start(&provider).await;
+    let one = |idx: usize| async move {
+        let more = json!({
+            "two_pass": idx % 2 == 0, "max_thinking_tokens": 8, "max_response_tokens": 24,
+            "stream": idx % 3 == 0, "seed": idx,
+        });
+        let mut client = Connection::open(running.addr).await;
+        client.write(&ask("Hi", more)).await;
+        if idx % 10 == 9 {
+            // Some lose patience.
+            let _ = tokio::time::timeout(Duration::from_millis(20), client.head()).await;
+            return None;
+        }
+        Some((idx, client.reply().await))
+    };
+    let replies = join_all((0..200).map(one)).await;
+    let (mut n_done, mut n_refused) = (0, 0);
+    for (idx, reply) in replies.into_iter().flatten() {
+        if reply.status == 200 {
+            let reply = whole(&reply.text(), idx % 3 == 0);
+            assert!(reply["usage"]["response_tokens"].as_u64().unwrap() <= 24, "{reply}");
+            n_done += 1;
+        } else {
+            assert_eq!(reply.error(), "429 queue_full -");
+            assert_eq!(reply.header("retry-after"), Some("1"));
+            n_refused += 1;
+        }
+    }
+    assert!(n_done >= 4 && n_refused > 0, "{n_done} done, {n_refused} refused");
+    until_idle(&provider).await;
+    let reply = send(running.addr, &ask("Hi", json!({"max_response_tokens": 4}))).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+}
+
+/// Must show 7: what the engine cannot take is a 400 that says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn f5_a_prompt_over_the_context_is_refused() {
+    let _turn = TURN.lock().await;
+    let mut small = engine(2, 4);
+    small.context_tokens = Some(512);
+    let provider = embedded_provider("local", &smollm2(), small, None);
+    let running = start(&provider).await;
+    for streamed in [false, true] {
+        let reply = send(running.addr, &ask(&"word ".repeat(5000), json!({"stream": streamed}))).await;
+        assert_eq!(reply.error().split(' ').take(2).collect::<Vec<_>>(), ["400", "context_length"]);
+        let huge = send(running.addr, &ask(&"x".repeat(8 << 20), json!({"stream": streamed}))).await;
+        assert_eq!(huge.error().split(' ').take(2).collect::<Vec<_>>(), ["400", "context_length"]);
+    }
+    assert_eq!(get(running.addr, "/health").await.json()["status"], "ok");
+    until_idle(&provider).await;
+}
+
+/// Must show 8: the end of the server frees what runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_stop_frees_running_slots_at_once() {
+    let _turn = TURN.lock().await;
+    let provider = embedded_provider("local", &qwen3(), engine(2, 8), None);
+    let running = start(&provider).await;
+    let shutdown: Shutdown = running.shutdown.clone();
+    let mut clients = Vec::new();
+    for streamed in [false, true, false] {
+        let mut client = Connection::open(running.addr).await;
+        let more = json!({"two_pass": false, "max_tokens": 5000, "stream": streamed});
+        client.write(&ask("Hi", more)).await;
+        clients.push(client);
+    }
+    until_running(&provider, 2).await;
+    shutdown.stop();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(stat(&provider, "running"), 2, "a drain lets turns go on");
+    shutdown.stop();
+    tokio::time::timeout(Duration::from_secs(2), running.task).await.expect("it ends").unwrap();
+    let took = until_idle(&provider).await;
+    assert!(took < GONE, "{took:?}");
+}
+
+/// Must show 6: many requests of mixed size, some of whose clients leave at random.
+#[tokio::test(flavor = "multi_thread")]
+async fn mixed_requests_with_random_cancels_leave_nothing_behind() {
+    let _turn = TURN.lock().await;
+    let provider = embedded_provider("local", &qwen3(), engine(8, 64), None);
+    let running = start(&provider).await;
+    let n_requests: usize = if std::env::var_os("TWOPASS_SLOW").is_some() { 10_000 } else { 300 };
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let worker = || async {
+        let mut n_done = 0;
+        loop {
+            let idx = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if idx >= n_requests {
+                return n_done;
+            }
+            // A fixed mix without a pattern that the worker count could share.
+            let dice = idx.wrapping_mul(2_654_435_761) >> 7;
+            let content = "some words of a prompt ".repeat(1 + dice % 23);
+            let more = json!({
+                "two_pass": dice % 2 == 0, "max_thinking_tokens": dice % 9, "max_response_tokens": 1 + dice % 17,
+                "max_tokens": 1 + dice % 17, "stream": dice % 3 == 0, "seed": idx,
+            });
+            let mut client = Connection::open(running.addr).await;
+            client.write(&ask(&content, more)).await;
+            if dice % 4 == 0 {
+                tokio::time::sleep(Duration::from_millis((dice % 40) as u64)).await;
+                continue;
+            }
+            let reply = client.reply().await;
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            whole(&reply.text(), dice % 3 == 0);
+            n_done += 1;
+        }
+    };
+    let done: usize = join_all((0..12).map(|_| worker())).await.into_iter().sum();
+    assert!(done > n_requests / 2, "{done}");
+    let took = until_idle(&provider).await;
+    assert!(took < GONE, "{took:?}");
+}
