@@ -103,22 +103,21 @@ impl<'a> Fields<'a> {
         least: u64,
         most: u64,
     ) -> Result<Option<u64>, BadRequest> {
-        let allowed = || {
-            if most == u64::MAX {
-                format!("a whole number of at least {least}")
-            } else {
-                format!("a whole number from {least} to {most}")
-            }
+        let Some(value) = self.value(name)? else {
+            return Ok(None);
         };
-        match self.value(name)? {
-            None => Ok(None),
-            Some(Value::Number(number)) => number
+        let whole = match &value {
+            Value::Number(number) => number
                 .as_u64()
-                .or_else(|| number.as_f64().and_then(whole_float))
-                .filter(|value| (least..=most).contains(value))
-                .map(Some)
-                .ok_or_else(|| self.fault(name, &allowed())),
-            Some(_) => Err(self.fault(name, &allowed())),
+                .or_else(|| number.as_f64().and_then(whole_float)),
+            _ => None,
+        };
+        match whole {
+            Some(whole) if (least..=most).contains(&whole) => Ok(Some(whole)),
+            Some(whole) if whole > most => {
+                Err(self.fault(name, &format!("a whole number from {least} to {most}")))
+            }
+            _ => Err(self.fault(name, &format!("a whole number of at least {least}"))),
         }
     }
 
