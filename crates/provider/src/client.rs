@@ -1,8 +1,6 @@
 use std::sync::Arc;
 
-use twopass_core::chat::{
-    Message, Part, Reply, Request, Role, ThinkTag, ToolCall, ToolChoice, ToolSpec,
-};
+use twopass_core::chat::{Message, Reply, Request, Role, ThinkTag, ToolCall, ToolChoice, ToolSpec};
 
 use crate::ProviderError;
 use crate::backend::TurnStream;
@@ -37,17 +35,10 @@ impl ChatMessage {
     /// The message as a turn of the conversation, ready to be sent back.
     #[must_use]
     pub fn to_message(&self) -> Message {
-        let reasoning = Some(self.thinking.clone()).filter(|text| !text.is_empty());
-        Message {
-            content: if self.content.is_empty() {
-                Vec::new()
-            } else {
-                vec![Part::Text(self.content.clone())]
-            },
-            reasoning,
-            tool_calls: self.tool_calls.clone(),
-            ..Message::text(Role::Assistant, "")
+        if self.error.is_some() {
+            return Message::text(Role::Assistant, self.content.clone());
         }
+        self.reply.to_message()
     }
 }
 

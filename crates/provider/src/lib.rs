@@ -6,9 +6,9 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), twopass_provider::ProviderError> {
-//! use twopass_provider::{Config, Message, Provider, Role};
+//! use twopass_provider::{Message, Provider, Role};
 //!
-//! let provider = Provider::from_entry(&Config::default(), None)?;
+//! let provider = Provider::from_config(None, None)?;
 //! let messages = vec![Message::text(Role::User, "Which of 7 and 11 is larger?")];
 //! let reply = provider.invoke(messages, true).await?;
 //! println!("{}", reply.response);
@@ -20,6 +20,7 @@
 pub mod backend;
 mod client;
 pub mod config;
+mod dialects;
 mod error;
 mod http;
 pub mod plan;

@@ -7,12 +7,13 @@
 
 use serde_json::Value;
 use twopass_core::chat::{
-    BadRequest, Message, Request, ResponseFormat, Sampling, ThinkTag, ToolChoice, ToolSpec,
-    TurnBudget,
+    BadRequest, Message, Part, Request, ResponseFormat, Role, Sampling, ThinkTag, ToolChoice,
+    ToolSpec, TurnBudget,
 };
 use twopass_wire::generate::GenerateRequest;
 
-use crate::config::{BackendKind, ProviderConfig, TwoPassMode};
+use crate::config::{BackendKind, ParsingFormat, ProviderConfig, ReasoningReplay, TwoPassMode};
+use crate::provider::parse_response;
 
 /// Thinking tokens if nobody says otherwise.
 pub const DEFAULT_THINKING_TOKENS: u32 = 256;
@@ -113,7 +114,7 @@ pub fn plan_request(
         template_kwargs.push(("enable_thinking".to_owned(), Value::Bool(false)));
     }
     let request = Request {
-        messages,
+        messages: replayed(config, messages),
         tools: options.tools,
         tool_choice: options.tool_choice,
         parallel_tool_calls: options
@@ -130,6 +131,44 @@ pub fn plan_request(
     };
     request.check()?;
     Ok(request)
+}
+
+/// The history as it goes back: raw think text leaves the content of past turns, and their
+/// reasoning stays by the replay policy (row G8).
+fn replayed(config: &ProviderConfig, mut messages: Vec<Message>) -> Vec<Message> {
+    let splits = config.parsing_format == ParsingFormat::ThinkTags;
+    for message in messages
+        .iter_mut()
+        .filter(|message| message.role == Role::Assistant)
+    {
+        if let [Part::Text(text)] = message.content.as_slice()
+            && splits
+        {
+            let split = parse_response(text);
+            if !split.thinking.is_empty() || split.response.len() != text.trim().len() {
+                message.content = match split.response.is_empty() {
+                    true => Vec::new(),
+                    false => vec![Part::Text(split.response)],
+                };
+                let thinking = Some(split.thinking).filter(|text| !text.is_empty());
+                message.reasoning = message.reasoning.take().or(thinking);
+            }
+        }
+    }
+    let last = messages
+        .iter()
+        .rposition(|message| message.reasoning.is_some());
+    for (idx, message) in messages.iter_mut().enumerate() {
+        let stays = match config.reasoning_replay {
+            ReasoningReplay::None => false,
+            ReasoningReplay::KeepLast => Some(idx) == last,
+            ReasoningReplay::Full | ReasoningReplay::Required => true,
+        };
+        if !stays {
+            message.reasoning = None;
+        }
+    }
+    messages
 }
 
 /// Resolves the caps of one turn.

@@ -1,6 +1,7 @@
+use std::path::Path;
 use std::sync::Arc;
 
-use twopass_core::chat::{BadRequest, Message, Reply, Request};
+use twopass_core::chat::{BadRequest, Message, Reply, Request, TurnBudget};
 
 use crate::backend::{self, Backend, TurnStream};
 use crate::client::ChatClient;
@@ -25,6 +26,19 @@ pub struct Invocation {
 }
 
 impl Provider {
+    /// Reads the configuration and opens the entry of this name (or the default one).
+    ///
+    /// `path` `None` follows the search order of [`Config::load`]. Loads no model yet: the
+    /// first turn or [`Provider::prepare`] does.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::Config`]: the file, a key or a value is wrong, or the name unknown.
+    /// Kind [`ErrorKind::NotBuilt`]: the entry's backend does not exist yet.
+    pub fn from_config(path: Option<&Path>, name: Option<&str>) -> Result<Self, ProviderError> {
+        let config = Config::load(path)?;
+        Self::from_entry(&config, name)
+    }
+
     /// Opens one entry of a configuration that was read already.
     ///
     /// Loads no model yet: the first turn or [`Provider::prepare`] does.
@@ -34,6 +48,11 @@ impl Provider {
     /// Kind [`ErrorKind::NotBuilt`]: the entry's backend does not exist yet.
     pub fn from_entry(config: &Config, name: Option<&str>) -> Result<Self, ProviderError> {
         let entry = config.provider(name)?;
+        if let Some(fault) = &entry.api.key_fault {
+            return Err(ProviderError::new(ErrorKind::Config, fault.clone())
+                .with_provider(&entry.name)
+                .with_param("api_config.api_key_env"));
+        }
         let backend = backend::from_config(entry, config)
             .map_err(|error| error.with_provider(&entry.name))?;
         Ok(Self::new(entry.clone(), backend))
@@ -148,12 +167,16 @@ impl Provider {
         options: CallOptions,
     ) -> Result<Invocation, ProviderError> {
         let shows_thinking = options.thinking != Thinking::Off;
+        let mut has_two_passes = false;
         let turn = async {
             let request = self.request(messages, options)?;
+            has_two_passes = matches!(request.budget, TurnBudget::TwoPass { .. });
             self.generate(request).await
         };
         match turn.await {
-            Ok(reply) if reply.answer_missing() && !reply.reasoning.is_empty() => self.settle(
+            // Rows C3, D14, X3: a second pass that gave nothing is an error, never a silent
+            // empty answer; a single pass that only thought has an empty answer.
+            Ok(reply) if has_two_passes && reply.answer_missing() => self.settle(
                 ProviderError::new(
                     ErrorKind::InvalidResponse,
                     "the model ended its turn without an answer",
@@ -172,11 +195,12 @@ impl Provider {
                     String::new()
                 },
             }),
-            Err(error) => self.settle(error.with_provider(self.name()), String::new()),
+            Err(error) => self.settle(error, String::new()),
         }
     }
 
     fn settle(&self, error: ProviderError, thinking: String) -> Result<Invocation, ProviderError> {
+        let error = error.with_provider(self.name());
         match self.config.on_error {
             OnError::Raise => Err(error),
             OnError::Message => Ok(Invocation {

@@ -1,9 +1,29 @@
-//! Configuration: checked values, each with where it came from.
+//! Configuration: a tree with places, read into checked values, each with its origin.
+//!
+//! Order of every value: flag, environment, file, default. Every error names the file, the
+//! line, the key, the value and what is allowed. YAML is read by `serde-saphyr`: maintained,
+//! pure Rust, with places for every value, duplicate keys refused and alias bombs bounded.
+//! (`serde_yaml_ng` and `serde_norway` wrap a C translation of libyaml and give places only
+//! in errors; `saphyr` itself has no limits on aliases.)
 
+mod environment;
+mod keys;
+mod load;
+mod node;
+mod origin;
+mod overrides;
+mod read;
+mod section;
+mod show;
 mod types;
 
+pub use environment::Environment;
+pub use load::LoadOptions;
+pub use origin::{Origin, Origins};
+pub use show::{Setting, notices};
 pub use types::{
     AgentConfig, ApiConfig, BackendKind, Config, ContentMode, Decisions, EmbeddingsConfig,
-    EngineConfig, GenerationConfig, OnError, ParsingFormat, ProviderConfig, ReasoningReplay,
-    ServerConfig, Timeouts, ToolParserName, TwoPassMode,
+    EngineConfig, GenerationConfig, HermesInjection, OnError, OnInvalidCall, ParsingFormat,
+    ProviderConfig, ReasoningReplay, ServerConfig, Timeouts, ToolParserName, ToolResultRole,
+    TwoPassMode, UnterminatedThink,
 };

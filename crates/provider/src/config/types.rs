@@ -7,6 +7,9 @@ use serde_json::Value;
 use twopass_core::chat::{Sampling, ThinkTag};
 use url::Url;
 
+use super::environment::Environment;
+use super::origin::Origins;
+
 /// Declares an enum whose variants have names in the configuration.
 macro_rules! named_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
@@ -148,6 +151,10 @@ pub struct Config {
     pub agent: AgentConfig,
     /// Where model files are looked for first; `None` = the user's data folder only.
     pub models_dir: Option<PathBuf>,
+    /// Where each value came from.
+    pub origins: Origins,
+    /// The environment that it was read with: keys, folders, tokens.
+    pub environment: Environment,
 }
 
 /// One entry.
@@ -186,6 +193,11 @@ pub struct ApiConfig {
     pub base_url: Option<Url>,
     /// The key; `None` = none is needed or sent.
     pub api_key: Option<SecretString>,
+    /// Where the key came from, in words, for `config show`.
+    pub api_key_origin: Option<String>,
+    /// Why the entry cannot be used: a key is needed and missing. Reported when the entry is
+    /// opened or checked, so that other entries of the file still work.
+    pub key_fault: Option<String>,
     /// Deadlines.
     pub timeouts: Timeouts,
     /// How often a retryable failure is tried again.
@@ -274,9 +286,65 @@ pub struct EngineConfig {
     pub queue_len: Option<u32>,
 }
 
-/// Choices where the product's sources differ; the defaults are the decided ones.
+named_enum! {
+    /// What an unclosed think block leaves as the answer (X3).
+    UnterminatedThink {
+        /// Close it and go on in a second pass.
+        Continue = "continue",
+        /// Nothing.
+        Empty = "empty",
+        /// A safe error text.
+        Error = "error",
+        /// All of the text.
+        Direct = "direct",
+    }
+}
+
+named_enum! {
+    /// Who writes the tools into the prompt of a chat service (X8).
+    HermesInjection {
+        /// The server.
+        Server = "server",
+        /// We do.
+        Client = "client",
+        /// We do if the server is known not to.
+        Auto = "auto",
+    }
+}
+
+named_enum! {
+    /// The role that carries tool results (X16).
+    ToolResultRole {
+        /// A tool message.
+        Tool = "tool",
+        /// A user message.
+        User = "user",
+    }
+}
+
+named_enum! {
+    /// What loops do with invalid calls (X17).
+    OnInvalidCall {
+        /// Drop them, counted.
+        Drop = "drop",
+        /// Report them to the model.
+        Report = "report",
+    }
+}
+
+/// Choices where the product's sources differ; `None` = by backend, the rest has its default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decisions {
+    /// What an unclosed think block leaves as the answer (X3).
+    pub unterminated_think: Option<UnterminatedThink>,
+    /// Who writes the tools into the prompt of a chat service (X8).
+    pub hermes_injection: Option<HermesInjection>,
+    /// The tags that are read as reasoning (X9); empty = all that are known.
+    pub think_tags: Vec<String>,
+    /// The role that carries tool results (X16).
+    pub tool_result_role: Option<ToolResultRole>,
+    /// What loops do with invalid calls (X17).
+    pub on_invalid_call: Option<OnInvalidCall>,
     /// Chat services keep two passes although tools are bound (X1).
     pub two_pass_with_tools: bool,
     /// One call block per turn instead of many (X4).
@@ -365,6 +433,8 @@ impl Default for Config {
             server: ServerConfig::default(),
             agent: AgentConfig::default(),
             models_dir: None,
+            origins: Origins::default(),
+            environment: Environment::default(),
         }
     }
 }

@@ -1,0 +1,215 @@
+//! The effective configuration for people, each value with its origin, keys masked.
+
+use super::types::{BackendKind, Config, ProviderConfig, TwoPassMode};
+use crate::plan::{DEFAULT_RESPONSE_TOKENS, DEFAULT_THINKING_TOKENS};
+
+/// One value of the effective configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The full key, such as `providers[0].model_name`.
+    pub key: String,
+    /// The value as text; keys of services are masked.
+    pub value: String,
+    /// Where it came from, in words.
+    pub origin: String,
+}
+
+impl Config {
+    /// Every value in the order of the file format, secrets masked.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Setting> {
+        let mut list = List {
+            config: self,
+            out: Vec::new(),
+        };
+        list.put("default_provider", &self.default_provider);
+        for (idx, entry) in self.providers.iter().enumerate() {
+            list.provider(&format!("providers[{idx}]"), entry);
+        }
+        list.put(
+            "embeddings.provider",
+            self.embeddings.provider.as_deref().unwrap_or("(default)"),
+        );
+        list.put("embeddings.model", &self.embeddings.model);
+        list.put(
+            "embeddings.fallback",
+            self.embeddings.fallback.as_deref().unwrap_or("none"),
+        );
+        list.put("server.host", &self.server.host);
+        list.put("server.port", &self.server.port.to_string());
+        let keys_file = self
+            .server
+            .keys_file
+            .as_ref()
+            .map(|path| path.display().to_string());
+        list.put("server.keys_file", keys_file.as_deref().unwrap_or("none"));
+        list.put("agent.max_rounds", &self.agent.max_rounds.to_string());
+        list.put(
+            "agent.workspace",
+            &self.agent.workspace.display().to_string(),
+        );
+        list.put("agent.memory", &self.agent.memory);
+        let models_dir = self
+            .models_dir
+            .as_ref()
+            .map(|path| path.display().to_string());
+        list.put("models_dir", models_dir.as_deref().unwrap_or("none"));
+        list.out
+    }
+}
+
+struct List<'a> {
+    config: &'a Config,
+    out: Vec<Setting>,
+}
+
+impl List<'_> {
+    fn put(&mut self, key: &str, value: &str) {
+        let origin = self.config.origins.of(key).to_string();
+        self.push(key, value, origin);
+    }
+
+    fn push(&mut self, key: &str, value: &str, origin: String) {
+        self.out.push(Setting {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            origin,
+        });
+    }
+
+    /// A value that may be unset; `unset` says what happens then.
+    fn put_or(&mut self, key: &str, value: Option<String>, unset: &str) {
+        self.put(key, value.as_deref().unwrap_or(unset));
+    }
+
+    fn provider(&mut self, path: &str, entry: &ProviderConfig) {
+        self.put(&format!("{path}.name"), &entry.name);
+        self.put(&format!("{path}.provider_backend"), entry.backend.as_str());
+        self.put(&format!("{path}.model_name"), &entry.model_name);
+        self.put(
+            &format!("{path}.parsing_format"),
+            entry.parsing_format.as_str(),
+        );
+        self.put(&format!("{path}.tool_parser"), entry.tool_parser.as_str());
+        self.put(
+            &format!("{path}.reasoning_replay"),
+            entry.reasoning_replay.as_str(),
+        );
+        self.put(&format!("{path}.on_error"), entry.on_error.as_str());
+        self.put(&format!("{path}.content_mode"), entry.content_mode.as_str());
+        if entry.backend != BackendKind::Embedded {
+            self.api(path, entry);
+        }
+        self.generation(&format!("{path}.generation_config"), entry);
+    }
+
+    fn api(&mut self, path: &str, entry: &ProviderConfig) {
+        let url = entry.api.base_url.as_ref().map(ToString::to_string);
+        self.put_or(&format!("{path}.api_config.base_url"), url, "none");
+        let (value, origin) = match (&entry.api.api_key, &entry.api.api_key_origin) {
+            (Some(_), Some(origin)) => ("********", origin.clone()),
+            _ if entry.api.key_fault.is_some() => ("missing", "default".to_owned()),
+            _ => ("none", "default".to_owned()),
+        };
+        self.push(&format!("{path}.api_config.api_key"), value, origin);
+        let t = entry.api.timeouts;
+        for (name, value) in [
+            ("connect", t.connect),
+            ("first_token", t.first_token),
+            ("idle", t.idle),
+            ("total", t.total),
+        ] {
+            let key = format!("{path}.api_config.timeout_s.{name}");
+            self.put(&key, &value.as_secs_f64().to_string());
+        }
+        self.put(
+            &format!("{path}.api_config.max_retries"),
+            &entry.api.max_retries.to_string(),
+        );
+    }
+
+    fn generation(&mut self, path: &str, entry: &ProviderConfig) {
+        let g = &entry.generation;
+        let s = &g.sampling;
+        let float = |value: Option<f32>| value.map(|value| value.to_string());
+        let unset = "(the model's default)";
+        self.put_or(&format!("{path}.temperature"), float(s.temperature), unset);
+        self.put_or(&format!("{path}.top_p"), float(s.top_p), unset);
+        self.put_or(
+            &format!("{path}.top_k"),
+            s.top_k.map(|v| v.to_string()),
+            unset,
+        );
+        self.put_or(&format!("{path}.min_p"), float(s.min_p), unset);
+        self.put_or(
+            &format!("{path}.seed"),
+            s.seed.map(|v| v.to_string()),
+            "(random)",
+        );
+        self.put_or(
+            &format!("{path}.presence_penalty"),
+            float(s.presence_penalty),
+            unset,
+        );
+        self.put_or(
+            &format!("{path}.frequency_penalty"),
+            float(s.frequency_penalty),
+            unset,
+        );
+        self.put_or(
+            &format!("{path}.repeat_penalty"),
+            float(s.repeat_penalty),
+            unset,
+        );
+        self.put(&format!("{path}.two_pass"), g.two_pass.as_str());
+        self.put(&format!("{path}.think_tag"), g.think_tag.as_str());
+        let thinking = g.max_thinking_tokens.unwrap_or(DEFAULT_THINKING_TOKENS);
+        self.put(
+            &format!("{path}.max_thinking_tokens"),
+            &thinking.to_string(),
+        );
+        let response = g
+            .max_response_tokens
+            .or(g.max_tokens)
+            .unwrap_or(DEFAULT_RESPONSE_TOKENS);
+        self.put(
+            &format!("{path}.max_response_tokens"),
+            &response.to_string(),
+        );
+        let one = g
+            .max_tokens
+            .or(g.max_response_tokens)
+            .unwrap_or(DEFAULT_RESPONSE_TOKENS);
+        self.put(&format!("{path}.max_tokens"), &one.to_string());
+        if !g.stop.is_empty() {
+            self.put(&format!("{path}.stop"), &format!("{:?}", g.stop));
+        }
+        for (name, value) in &g.template_kwargs {
+            let origin = self
+                .config
+                .origins
+                .of(&format!("{path}.chat_template_kwargs"))
+                .to_string();
+            self.push(
+                &format!("{path}.chat_template_kwargs.{name}"),
+                &value.to_string(),
+                origin,
+            );
+        }
+    }
+}
+
+/// What `config check` says although nothing is wrong (row A9).
+#[must_use]
+pub fn notices(config: &Config) -> Vec<String> {
+    let mut notices = Vec::new();
+    for entry in &config.providers {
+        if entry.generation.two_pass == TwoPassMode::On && !entry.backend.continues_exactly() {
+            notices.push(format!(
+                "provider `{}`: `two_pass: true` on `{}` continues in a second request and is only an approximation",
+                entry.name, entry.backend
+            ));
+        }
+    }
+    notices
+}

@@ -1,0 +1,201 @@
+//! Error texts of configurations, snapshot by snapshot. Rows A1-A7, A11-A14.
+
+use twopass_provider::config::{Config, Environment};
+use twopass_provider::{ErrorKind, Provider};
+
+/// The error of this configuration when its default entry is opened.
+fn error_of(yaml: &str, env: &[(&str, &str)]) -> String {
+    let environment = Environment::of_pairs(env.iter().copied());
+    let loaded = Config::parse(yaml, "twopass.yaml", environment);
+    let error = match loaded.and_then(|config| Provider::from_entry(&config, None).map(|_| ())) {
+        Ok(()) => return "no error".to_owned(),
+        Err(error) => error,
+    };
+    assert!(
+        matches!(error.kind(), ErrorKind::Config | ErrorKind::NotBuilt),
+        "{error:?}"
+    );
+    for (_, value) in env {
+        assert!(
+            !value.starts_with("sk-") || !error.to_string().contains(value),
+            "a value leaked: {error}"
+        );
+    }
+    error.to_string()
+}
+
+/// One line per case: what was given, then the error.
+fn errors(cases: &[(&str, &str, &[(&str, &str)])]) -> String {
+    cases
+        .iter()
+        .map(|(what, yaml, env)| format!("{what}\n    {}\n", error_of(yaml, env)))
+        .collect()
+}
+
+/// A native entry with these further lines.
+fn native(lines: &str) -> String {
+    format!(
+        "providers:\n  - name: n\n    provider_backend: vllm_native\n    model_name: m\n    api_config: {{base_url: http://localhost:1}}\n{lines}"
+    )
+}
+
+#[test]
+fn a1_a5_shapes_keys_and_values() {
+    let unknown = native("    max_tokenz: 3\n");
+    let nested = native("    generation_config:\n      max_thinking_token: 3\n");
+    let far = native("    zzz: 3\n");
+    let negative = native("    generation_config: {two_pass: true, max_thinking_tokens: -5}\n");
+    let zero = native("    generation_config:\n      max_response_tokens: 0\n");
+    let tag = native("    generation_config:\n      think_tag: reasoning\n");
+    let mode = native("    generation_config:\n      two_pass: sometimes\n");
+    let text = native("    generation_config:\n      max_tokens: many\n");
+    let hot = native("    generation_config:\n      top_p: 1.5\n");
+    let stop = native("    generation_config:\n      stop: [a, 3]\n");
+    let format = native("    parsing_format: think_tag\n");
+    let parser = native("    tool_parser: hermess\n");
+    let timeout = native("").replace("http://localhost:1}", "http://localhost:1, timeout_s: 0}");
+    let timeouts = native("").replace(
+        "http://localhost:1}",
+        "http://localhost:1, timeout_s: {idel: 3}}",
+    );
+    let twice = native("    model_name: other\n");
+    insta::assert_snapshot!(errors(&[
+        ("not YAML", "providers: [", &[]),
+        ("a tab", "providers:\n\t- name: a\n", &[]),
+        ("a list at the top", "- a\n- b\n", &[]),
+        ("providers is no list", "providers: {name: a}\n", &[]),
+        ("no providers", "providers: []\n", &[]),
+        ("no name", "providers:\n  - model_name: m\n", &[]),
+        ("a name that is a number", "providers:\n  - name: 7\n", &[]),
+        ("no model", "providers:\n  - name: a\n", &[]),
+        (
+            "two of one name",
+            "providers:\n  - {name: a, provider_backend: embedded}\n  - {name: a, provider_backend: embedded}\n",
+            &[]
+        ),
+        ("a key twice", &twice, &[]),
+        (
+            "unknown backend",
+            "providers:\n  - {name: a, provider_backend: openia, model_name: m}\n",
+            &[]
+        ),
+        ("unknown top key", "provider_list: []\n", &[]),
+        ("unknown key", &unknown, &[]),
+        ("unknown nested key", &nested, &[]),
+        ("unknown key with no near one", &far, &[]),
+        ("negative thinking cap", &negative, &[]),
+        ("response cap 0", &zero, &[]),
+        ("unknown tag", &tag, &[]),
+        ("unknown mode", &mode, &[]),
+        ("a cap that is text", &text, &[]),
+        ("top_p over 1", &hot, &[]),
+        ("a stop that is a number", &stop, &[]),
+        ("unknown format", &format, &[]),
+        ("unknown tool parser", &parser, &[]),
+        ("timeout 0", &timeout, &[]),
+        ("unknown timeout", &timeouts, &[]),
+        (
+            "unknown default",
+            "default_provider: b\nproviders:\n  - {name: a, provider_backend: embedded}\n",
+            &[]
+        ),
+        ("default without a list", "default_provider: b\n", &[]),
+        (
+            "unknown embeddings provider",
+            "embeddings: {provider: x}\nproviders:\n  - {name: a, provider_backend: embedded}\n",
+            &[]
+        ),
+        ("port too large", "server: {port: 70000}\n", &[]),
+        ("no rounds", "agent: {max_rounds: 0}\n", &[]),
+    ]));
+}
+
+#[test]
+fn a6_a14_addresses_and_keys() {
+    let remote = |lines: &str| {
+        format!(
+            "providers:\n  - name: r\n    provider_backend: vllm_native\n    model_name: m\n    api_config:\n{lines}"
+        )
+    };
+    let named = remote("      base_url: https://llm.example.com\n      api_key_env: MY_KEY\n");
+    let unnamed = remote("      base_url: https://llm.example.com\n");
+    let missing = remote("      max_retries: 1\n");
+    let relative = remote("      base_url: localhost:8000\n");
+    let file = remote("      base_url: file:///etc/passwd\n");
+    let password = remote("      base_url: https://u:p@llm.example.com\n");
+    let query = remote("      base_url: https://llm.example.com/v1?key=abc\n");
+    let local_name = remote("      base_url: http://localhost.example.com\n");
+    let auth = remote("      base_url: http://localhost\n      auth: basic\n");
+    insta::assert_snapshot!(errors(&[
+        ("the named variable is not set", &named, &[]),
+        ("the named variable is blank", &named, &[("MY_KEY", "  ")]),
+        ("the key is no header", &named, &[("MY_KEY", "sk-ab\ncd")]),
+        ("no variable named", &unnamed, &[]),
+        (
+            "another service's key",
+            &unnamed,
+            &[("OPENAI_API_KEY", "sk-openai")]
+        ),
+        ("no address", &missing, &[]),
+        ("no scheme", &relative, &[]),
+        ("a file", &file, &[]),
+        ("a password in the address", &password, &[]),
+        ("a query in the address", &query, &[]),
+        (
+            "a host that only starts like this machine",
+            &local_name,
+            &[]
+        ),
+        ("unknown auth", &auth, &[]),
+        ("flat: custom without address", "provider: custom\n", &[]),
+        ("flat: openai without key", "provider: openai\n", &[]),
+        (
+            "flat: openrouter with OpenAI's key",
+            "provider: openrouter\n",
+            &[("OPENAI_API_KEY", "sk-openai")]
+        ),
+        (
+            "flat: attacker's host",
+            "provider: custom\nbase_url: https://api.openai.com.attacker.example/v1\n",
+            &[("OPENAI_API_KEY", "sk-openai")]
+        ),
+        ("flat: unknown provider", "provider: opnai\n", &[]),
+        (
+            "flat and list",
+            "model: m\nproviders:\n  - {name: a, provider_backend: embedded}\n",
+            &[]
+        ),
+        (
+            "environment: unknown provider",
+            "",
+            &[("TWOPASS_PROVIDER", "acme")]
+        ),
+        (
+            "environment: not in the list",
+            "providers:\n  - {name: a, provider_backend: embedded}\n",
+            &[("HERMITCLAW_PROVIDER", "acme")]
+        ),
+        (
+            "environment: address of the embedded engine",
+            "",
+            &[("TWOPASS_BASE_URL", "http://localhost:1")]
+        ),
+        (
+            "environment: no address",
+            &native(""),
+            &[("TWOPASS_BASE_URL", "localhost")]
+        ),
+    ]));
+}
+
+#[test]
+fn later_backends_are_refused_by_name() {
+    let cases = ["openai", "openai_responses", "anthropic", "ollama", "completions"].map(|backend| {
+        format!("providers:\n  - {{name: a, provider_backend: {backend}, model_name: m, api_config: {{base_url: http://localhost:1}}}}\n")
+    });
+    let text: String = cases
+        .iter()
+        .map(|yaml| error_of(yaml, &[]) + "\n")
+        .collect();
+    insta::assert_snapshot!(text);
+}
