@@ -3,7 +3,11 @@
 //! Parts that only pass through stay text (`RawValue`): call arguments keep integers beyond
 //! 64 bits and the order of their keys.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -165,3 +169,143 @@ pub(crate) fn brief(text: &str) -> String {
         _ => format!("`{}`", text.chars().take(40).collect::<String>()),
     }
 }
+
+/// A short decimal of a sampling value: `0.3`, not `0.30000001192092896`.
+pub(crate) fn decimal(value: f32) -> Value {
+    value
+        .to_string()
+        .parse::<f64>()
+        .map_or(Value::Null, Value::from)
+}
+
+/// A JSON object written field by field, for parts whose text passes through unchanged.
+#[derive(Debug, Default)]
+pub(crate) struct Object(String);
+
+impl Object {
+    pub(crate) fn raw(&mut self, name: &str, json: &str) {
+        self.0.push(if self.0.is_empty() { '{' } else { ',' });
+        self.0.push_str(&Value::from(name).to_string());
+        self.0.push(':');
+        self.0.push_str(json);
+    }
+
+    pub(crate) fn text(&mut self, name: &str, text: &str) {
+        self.raw(name, &Value::from(text).to_string());
+    }
+
+    pub(crate) fn value(&mut self, name: &str, value: &Value) {
+        self.raw(name, &value.to_string());
+    }
+
+    pub(crate) fn finish(mut self) -> String {
+        if self.0.is_empty() {
+            self.0.push('{');
+        }
+        self.0.push('}');
+        // One valid object by construction: names are quoted and every value is JSON text.
+        debug_assert!(serde_json::from_str::<&RawValue>(&self.0).is_ok());
+        self.0
+    }
+}
+
+impl Object {
+    pub(crate) fn count(&mut self, name: &str, value: u64) {
+        self.raw(name, &value.to_string());
+    }
+}
+
+/// JSON texts as one array.
+pub(crate) fn array(items: &[String]) -> String {
+    format!("[{}]", items.join(","))
+}
+
+/// A JSON object from outside whose values are text: for readers that take what they can
+/// use and pass over the rest, whatever its type. Of two fields of one name the last counts.
+#[derive(Debug, Default)]
+pub(crate) struct Lenient<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'a> Lenient<'a> {
+    /// Reads an object; `None` if the text is something else.
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// A field's text; absent and null are the same.
+    pub(crate) fn raw(&self, name: &str) -> Option<&'a str> {
+        let field = self.0.iter().rev().find(|(known, _)| known == name);
+        field
+            .map(|(_, raw)| raw.get().trim())
+            .filter(|text| *text != "null")
+    }
+
+    /// A string that is not empty.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        self.raw(name)
+            .and_then(string)
+            .filter(|text| !text.is_empty())
+    }
+
+    pub(crate) fn count(&self, name: &str) -> Option<u64> {
+        let number: serde_json::Number = serde_json::from_str(self.raw(name)?).ok()?;
+        number
+            .as_u64()
+            .or_else(|| number.as_f64().and_then(whole_float))
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> Option<bool> {
+        serde_json::from_str(self.raw(name)?).ok()
+    }
+
+    pub(crate) fn value(&self, name: &str) -> Option<Value> {
+        serde_json::from_str(self.raw(name)?).ok()
+    }
+
+    pub(crate) fn object(&self, name: &str) -> Option<Lenient<'a>> {
+        Self::read(self.raw(name)?)
+    }
+
+    /// The elements of an array; a single object counts as an array of one.
+    pub(crate) fn list(&self, name: &str) -> Vec<&'a str> {
+        self.raw(name).map(elements).unwrap_or_default()
+    }
+}
+
+/// The elements of an array; anything else counts as an array of one.
+pub(crate) fn elements(text: &str) -> Vec<&str> {
+    match serde_json::from_str::<Vec<&RawValue>>(text) {
+        Ok(items) => items.into_iter().map(|item| item.get().trim()).collect(),
+        Err(_) => vec![text],
+    }
+}
+
+/// The text of a JSON string; `None` if it is something else.
+pub(crate) fn string(text: &str) -> Option<String> {
+    serde_json::from_str(text).ok()
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Lenient<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fill;
+        impl<'de> Visitor<'de> for Fill {
+            type Value = Lenient<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Vec::with_capacity(8);
+                while let Some(Key(name)) = map.next_key()? {
+                    fields.push((name, map.next_value()?));
+                }
+                Ok(Lenient(fields))
+            }
+        }
+        deserializer.deserialize_map(Fill)
+    }
+}
+
+/// A field's name, borrowed where it holds no escapes.
+#[derive(serde::Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -15,7 +15,18 @@
 //! ```
 #![warn(missing_docs)]
 
+mod body;
+mod calls;
+mod content;
 pub mod error;
+pub mod facts;
+pub mod fault;
 pub mod generate;
+pub mod history;
 mod json;
+pub mod openai_chat;
+mod request;
 pub mod sse;
+mod turn;
+
+pub use request::{DecodeContext, Encoded, ReplyMeta, Thinking, WireRequest};

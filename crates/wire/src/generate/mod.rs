@@ -11,6 +11,10 @@ pub use reply::{decode_reply, encode_reply};
 pub use request::{GenerateRequest, MAX_MESSAGES, MAX_TOOLS};
 pub use stream::{StreamDecoder, StreamEncoder, StreamItem};
 
+pub(crate) use request::{
+    read_sampling, read_stop, read_template_kwargs, read_tool_choice, read_tools,
+};
+
 use std::fmt;
 
 /// A reply that is not what the contract says.

@@ -5,8 +5,8 @@ use twopass_core::chat::{
 };
 
 use super::InvalidReply;
-use super::request::{Object, encode_call, read_arguments};
-use crate::json::Fields;
+use super::request::{encode_call, read_arguments};
+use crate::json::{Fields, Object};
 
 /// The whole reply as JSON text: the body of a non-stream answer and of the `done` event.
 ///

@@ -1,10 +1,9 @@
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use twopass_core::chat::{
     Arguments, BadRequest, Message, Part, Role, Sampling, ThinkTag, ToolCall, ToolChoice, ToolSpec,
 };
 
-use crate::json::{Fields, brief};
+use crate::json::{Fields, Object, brief, decimal};
 
 /// The most messages in one request.
 pub const MAX_MESSAGES: usize = 10_000;
@@ -159,14 +158,6 @@ impl GenerateRequest {
     }
 }
 
-/// A short decimal of a sampling value: `0.3`, not `0.30000001192092896`.
-fn decimal(value: f32) -> Value {
-    value
-        .to_string()
-        .parse::<f64>()
-        .map_or(Value::Null, Value::from)
-}
-
 fn read_two_pass(fields: &Fields<'_>) -> Result<Option<bool>, BadRequest> {
     match fields.value("two_pass")? {
         None => Ok(None),
@@ -187,7 +178,7 @@ fn read_think_tag(fields: &Fields<'_>) -> Result<Option<ThinkTag>, BadRequest> {
         .ok_or_else(|| fields.fault("think_tag", "`think` or `thinking`"))
 }
 
-fn read_sampling(fields: &Fields<'_>) -> Result<Sampling, BadRequest> {
+pub(crate) fn read_sampling(fields: &Fields<'_>) -> Result<Sampling, BadRequest> {
     Ok(Sampling {
         temperature: fields.float("temperature")?,
         top_p: fields.float("top_p")?,
@@ -200,7 +191,7 @@ fn read_sampling(fields: &Fields<'_>) -> Result<Sampling, BadRequest> {
     })
 }
 
-fn read_stop(fields: &Fields<'_>) -> Result<Vec<String>, BadRequest> {
+pub(crate) fn read_stop(fields: &Fields<'_>) -> Result<Vec<String>, BadRequest> {
     let stops = match fields.value("stop")? {
         None => Vec::new(),
         Some(Value::String(stop)) => vec![stop],
@@ -222,7 +213,9 @@ fn read_stop(fields: &Fields<'_>) -> Result<Vec<String>, BadRequest> {
     Ok(stops)
 }
 
-fn read_template_kwargs(fields: &Fields<'_>) -> Result<Vec<(String, Value)>, BadRequest> {
+pub(crate) fn read_template_kwargs(
+    fields: &Fields<'_>,
+) -> Result<Vec<(String, Value)>, BadRequest> {
     match fields.value("chat_template_kwargs")? {
         None => Ok(Vec::new()),
         Some(Value::Object(object)) => Ok(object.into_iter().collect()),
@@ -230,7 +223,7 @@ fn read_template_kwargs(fields: &Fields<'_>) -> Result<Vec<(String, Value)>, Bad
     }
 }
 
-fn read_tools(fields: &Fields<'_>) -> Result<Vec<ToolSpec>, BadRequest> {
+pub(crate) fn read_tools(fields: &Fields<'_>) -> Result<Vec<ToolSpec>, BadRequest> {
     let items = fields.list("tools")?;
     if items.len() > MAX_TOOLS {
         return Err(BadRequest::new(
@@ -279,7 +272,7 @@ fn read_tool(path: String, text: &str) -> Result<ToolSpec, BadRequest> {
     })
 }
 
-fn read_tool_choice(
+pub(crate) fn read_tool_choice(
     fields: &Fields<'_>,
     tools: &[ToolSpec],
 ) -> Result<Option<ToolChoice>, BadRequest> {
@@ -500,35 +493,4 @@ pub(crate) fn encode_call(call: &ToolCall) -> String {
     object.text("name", &call.name);
     object.raw("arguments", call.arguments.as_text());
     object.finish()
-}
-
-/// A JSON object written field by field, for parts whose text passes through unchanged.
-#[derive(Debug, Default)]
-pub(crate) struct Object(String);
-
-impl Object {
-    pub(crate) fn raw(&mut self, name: &str, json: &str) {
-        self.0.push(if self.0.is_empty() { '{' } else { ',' });
-        self.0.push_str(&Value::from(name).to_string());
-        self.0.push(':');
-        self.0.push_str(json);
-    }
-
-    pub(crate) fn text(&mut self, name: &str, text: &str) {
-        self.raw(name, &Value::from(text).to_string());
-    }
-
-    pub(crate) fn value(&mut self, name: &str, value: &Value) {
-        self.raw(name, &value.to_string());
-    }
-
-    pub(crate) fn finish(mut self) -> String {
-        if self.0.is_empty() {
-            self.0.push('{');
-        }
-        self.0.push('}');
-        // One valid object by construction: names are quoted and every value is JSON text.
-        debug_assert!(serde_json::from_str::<&RawValue>(&self.0).is_ok());
-        self.0
-    }
 }

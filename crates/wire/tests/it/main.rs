@@ -6,8 +6,12 @@
     reason = "tables of cases; a failed step fails the test"
 )]
 
+mod captures;
+mod cases;
 mod error;
 mod generate_reply;
 mod generate_request;
 mod generate_stream;
+mod read;
+mod replies;
 mod sse;

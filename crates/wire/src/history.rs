@@ -1,0 +1,392 @@
+//! A history made fit for one endpoint, on every send (case rules 13, 21, 22).
+//!
+//! Whatever the history holds, what comes out is valid: every call has exactly one result,
+//! right after its turn and in the order of the calls; results without a call and empty
+//! turns are left out; ids and tool names have the endpoint's format; reasoning is there
+//! only where the policy sends it back. A pure function: same history, same outcome.
+
+use std::collections::{HashMap, HashSet};
+
+use twopass_core::chat::{
+    Diagnostic, DiagnosticKind, Message, OpaqueItem, OpaqueKind, Part, Role, ThinkTag, ToolSpec,
+};
+
+use crate::facts::{ReasoningReplay, WireFacts};
+use crate::request::{DecodeContext, WireRequest, degraded};
+
+/// The text of a result that nobody gave.
+pub const MISSING_RESULT: &str = "No result was recorded for this call.";
+
+/// A history that can be sent.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Repaired {
+    /// The messages, ids and names as they go over the wire.
+    pub messages: Vec<Message>,
+    /// The tools, names as they go over the wire.
+    pub tools: Vec<ToolSpec>,
+    /// What is needed to read the answer.
+    pub context: DecodeContext,
+    /// What was changed.
+    pub diagnostics: Vec<Diagnostic>,
+    /// For each message: true if it belongs to the turns since the last user message.
+    pub(crate) in_loop: Vec<bool>,
+}
+
+/// Repairs the history of a request for an endpoint of these facts. Opaque items of other
+/// kinds than `own` are left out: only the wire that wrote them can carry them back.
+#[must_use]
+pub fn repair(request: &WireRequest, facts: &WireFacts, own: &[OpaqueKind]) -> Repaired {
+    let mut repaired = Repaired::default();
+    let mut messages = request.request.messages.clone();
+    let kept = match messages.last() {
+        Some(last) if request.continue_final && last.role == Role::Assistant => messages.pop(),
+        _ => None,
+    };
+    for message in &mut messages {
+        tidy_message(message, facts);
+    }
+    let mut messages = pair_results(messages, &mut repaired.diagnostics);
+    let n_before = messages.len();
+    messages.retain(|message| !is_empty_turn(message));
+    if messages.len() < n_before {
+        repaired.diagnostics.push(degraded(format!(
+            "{} empty messages of the history were left out",
+            n_before - messages.len()
+        )));
+    }
+    if facts.system_first_only {
+        messages = system_first(messages);
+    }
+    messages.extend(kept);
+    for message in &mut messages {
+        message
+            .provider_items
+            .retain(|item| own.contains(&item.kind));
+    }
+    fit_names(&mut messages, request, facts, &mut repaired);
+    fit_ids(&mut messages, facts, &mut repaired.context);
+    apply_policy(&mut messages, facts.reasoning_replay);
+    repaired.in_loop = in_loop(&messages);
+    repaired.messages = messages;
+    repaired
+}
+
+fn tidy_message(message: &mut Message, facts: &WireFacts) {
+    match message.role {
+        Role::Developer if !facts.developer_role => message.role = Role::System,
+        Role::Assistant => split_think_text(message),
+        _ => {}
+    }
+    message
+        .content
+        .retain(|part| !matches!(part, Part::Text(text) if text.is_empty()));
+}
+
+/// Takes closed think blocks at the head of an assistant's text out of it; the text becomes
+/// the message's reasoning if it has none. Such text goes back by the policy only.
+fn split_think_text(message: &mut Message) {
+    let Some(Part::Text(text)) = message.content.first_mut() else {
+        return;
+    };
+    let mut rest = text.as_str();
+    let mut blocks: Vec<&str> = Vec::new();
+    while let Some((block, after)) = leading_block(rest) {
+        blocks.push(block.trim());
+        rest = after;
+    }
+    if blocks.is_empty() {
+        return;
+    }
+    let reasoning = blocks.join("\n");
+    *text = rest.trim_start().to_owned();
+    if message.reasoning.is_none() && !reasoning.is_empty() {
+        message.reasoning = Some(reasoning);
+    }
+}
+
+fn leading_block(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim_start();
+    [ThinkTag::Think, ThinkTag::Thinking]
+        .into_iter()
+        .find_map(|tag| {
+            let head = text.get(..tag.open().len())?;
+            if !head.eq_ignore_ascii_case(tag.open()) {
+                return None;
+            }
+            let body = &text[head.len()..];
+            let close = find_ignoring_case(body, tag.close())?;
+            Some((&body[..close], &body[close + tag.close().len()..]))
+        })
+}
+
+fn find_ignoring_case(text: &str, marker: &str) -> Option<usize> {
+    text.as_bytes()
+        .windows(marker.len())
+        .position(|window| window.eq_ignore_ascii_case(marker.as_bytes()))
+}
+
+fn is_empty_turn(message: &Message) -> bool {
+    if message.role == Role::Tool || !message.tool_calls.is_empty() {
+        return false;
+    }
+    message.content.iter().all(|part| match part {
+        Part::Text(text) => text.trim().is_empty(),
+        _ => false,
+    })
+}
+
+/// Puts every call's result right after its turn, in the order of the calls.
+fn pair_results(messages: Vec<Message>, diagnostics: &mut Vec<Diagnostic>) -> Vec<Message> {
+    let mut slots: Vec<Option<Message>> = messages.into_iter().map(Some).collect();
+    let mut out = Vec::with_capacity(slots.len());
+    let mut n_missing = 0;
+    let mut n_orphans = 0;
+    for at in 0..slots.len() {
+        let Some(message) = slots[at].take() else {
+            continue;
+        };
+        if message.role == Role::Tool {
+            n_orphans += 1;
+            continue;
+        }
+        let calls: Vec<(String, String)> = message
+            .tool_calls
+            .iter()
+            .map(|call| (call.id.clone(), call.name.clone()))
+            .collect();
+        out.push(message);
+        if calls.is_empty() {
+            continue;
+        }
+        // A later turn that uses the id again has its own results.
+        let ids: HashSet<&str> = calls.iter().map(|(id, _)| id.as_str()).collect();
+        let end = slots[at + 1..]
+            .iter()
+            .position(|slot| {
+                slot.as_ref().is_some_and(|later| {
+                    later
+                        .tool_calls
+                        .iter()
+                        .any(|call| ids.contains(call.id.as_str()))
+                })
+            })
+            .map_or(slots.len(), |n| at + 1 + n);
+        for (id, name) in calls {
+            let result = take_result(&mut slots[at + 1..end], &id, &name);
+            out.push(result.unwrap_or_else(|| {
+                n_missing += 1;
+                Message {
+                    is_error: true,
+                    ..Message::tool_result(id.clone(), MISSING_RESULT)
+                }
+            }));
+            if let Some(result) = out.last_mut() {
+                result.tool_call_id = Some(id);
+                result.name = Some(name);
+            }
+        }
+    }
+    if n_missing > 0 {
+        diagnostics.push(degraded(format!(
+            "{n_missing} calls of the history had no result; an error result was put in"
+        )));
+    }
+    if n_orphans > 0 {
+        diagnostics.push(degraded(format!(
+            "{n_orphans} tool results without a call were left out of the history"
+        )));
+    }
+    out
+}
+
+/// The first result of this id; failing that one without id, of this tool or of none,
+/// among the results that follow at once.
+fn take_result(slots: &mut [Option<Message>], id: &str, name: &str) -> Option<Message> {
+    let by_id = slots.iter().position(|slot| {
+        slot.as_ref().is_some_and(|message| {
+            message.role == Role::Tool && message.tool_call_id.as_deref() == Some(id)
+        })
+    });
+    let n_following = slots
+        .iter()
+        .take_while(|slot| {
+            slot.as_ref()
+                .is_none_or(|message| message.role == Role::Tool)
+        })
+        .count();
+    let nameless = || {
+        slots[..n_following].iter().position(|slot| {
+            slot.as_ref().is_some_and(|message| {
+                message.tool_call_id.as_deref().is_none_or(str::is_empty)
+                    && message.name.as_deref().is_none_or(|known| known == name)
+            })
+        })
+    };
+    let at = by_id.or_else(nameless)?;
+    slots[at].take()
+}
+
+/// All system messages in one, first, in order, an empty line between them.
+fn system_first(messages: Vec<Message>) -> Vec<Message> {
+    let (system, rest): (Vec<_>, Vec<_>) = messages
+        .into_iter()
+        .partition(|message| matches!(message.role, Role::System | Role::Developer));
+    let mut system = system.into_iter();
+    let Some(mut first) = system.next() else {
+        return rest;
+    };
+    for next in system {
+        first.content.push(Part::Text("\n\n".to_owned()));
+        first.content.extend(next.content);
+    }
+    let text = first.content_text();
+    first.content = vec![Part::Text(text)];
+    let mut out = vec![first];
+    out.extend(rest);
+    out
+}
+
+fn fit_names(
+    messages: &mut [Message],
+    request: &WireRequest,
+    facts: &WireFacts,
+    repaired: &mut Repaired,
+) {
+    let mut sent: HashMap<String, String> = HashMap::new();
+    let mut taken = HashSet::new();
+    let offered = request.request.tools.iter().map(|tool| tool.name.as_str());
+    let past = messages
+        .iter()
+        .flat_map(|message| message.tool_calls.iter().map(|call| call.name.as_str()));
+    let mut names: Vec<&str> = offered.chain(past).collect();
+    // Names that fit keep themselves, so they come first.
+    names.sort_by_key(|name| !facts.tool_name.matches(name));
+    for name in names {
+        if !sent.contains_key(name) {
+            let wire = facts.tool_name.fit(name, &taken);
+            taken.insert(wire.clone());
+            sent.insert(name.to_owned(), wire);
+        }
+    }
+    for message in messages.iter_mut() {
+        for call in &mut message.tool_calls {
+            if let Some(wire) = sent.get(&call.name) {
+                call.name.clone_from(wire);
+            }
+        }
+        if message.role == Role::Tool
+            && let Some(wire) = message.name.as_ref().and_then(|name| sent.get(name))
+        {
+            message.name = Some(wire.clone());
+        }
+    }
+    repaired.tools = request.request.tools.clone();
+    for tool in &mut repaired.tools {
+        if let Some(wire) = sent.get(&tool.name) {
+            tool.name.clone_from(wire);
+        }
+    }
+    repaired.context.tools = request
+        .request
+        .tools
+        .iter()
+        .map(|tool| tool.name.clone())
+        .collect();
+    let mut names: Vec<(String, String)> = sent
+        .into_iter()
+        .filter(|(own, wire)| own != wire)
+        .map(|(own, wire)| (wire, own))
+        .collect();
+    names.sort();
+    repaired.context.names = names;
+}
+
+/// Gives every call an id of the endpoint's format that no other call bears. Results stand
+/// right after their turn, so the pairs are known by place.
+fn fit_ids(messages: &mut [Message], facts: &WireFacts, context: &mut DecodeContext) {
+    let mut taken = HashSet::new();
+    let mut at = 0;
+    while at < messages.len() {
+        let n_calls = messages[at].tool_calls.len();
+        for n in 0..n_calls {
+            let own = messages[at].tool_calls[n].id.clone();
+            let wire = facts.tool_call_id.fit(&own, &taken);
+            taken.insert(wire.clone());
+            context.taken_ids.insert(own.clone());
+            context.taken_ids.insert(wire.clone());
+            for item in &mut messages[at].provider_items {
+                if item.call_id.as_ref() == Some(&own) {
+                    item.call_id = Some(wire.clone());
+                }
+            }
+            messages[at].tool_calls[n].id.clone_from(&wire);
+            if let Some(result) = messages.get_mut(at + 1 + n)
+                && result.role == Role::Tool
+            {
+                result.tool_call_id = Some(wire);
+            }
+        }
+        at += 1;
+    }
+}
+
+fn in_loop(messages: &[Message]) -> Vec<bool> {
+    let last_user = messages
+        .iter()
+        .rposition(|message| message.role == Role::User);
+    (0..messages.len())
+        .map(|at| last_user.is_none_or(|user| at > user))
+        .collect()
+}
+
+fn carries_reasoning(message: &Message) -> bool {
+    message.reasoning.is_some()
+        || message
+            .provider_items
+            .iter()
+            .any(|item| is_reasoning(item.kind))
+}
+
+/// Kinds that hold nothing but reasoning. Blocks and items of the formats that keep whole
+/// turns are sorted out by their writers.
+fn is_reasoning(kind: OpaqueKind) -> bool {
+    matches!(
+        kind,
+        OpaqueKind::ReasoningDetail | OpaqueKind::ReasoningField
+    )
+}
+
+fn apply_policy(messages: &mut [Message], policy: ReasoningReplay) {
+    let in_loop = in_loop(messages);
+    let is_turn = |message: &Message| message.role == Role::Assistant;
+    let any_in_loop = messages
+        .iter()
+        .zip(&in_loop)
+        .any(|(message, in_loop)| *in_loop && carries_reasoning(message));
+    let last = messages
+        .iter()
+        .rposition(|message| is_turn(message) && carries_reasoning(message));
+    for (at, message) in messages.iter_mut().enumerate() {
+        let keeps = match policy {
+            ReasoningReplay::None => false,
+            ReasoningReplay::Full => true,
+            ReasoningReplay::Required => !message.tool_calls.is_empty(),
+            ReasoningReplay::KeepLast if any_in_loop => in_loop[at],
+            ReasoningReplay::KeepLast => Some(at) == last,
+        };
+        if !keeps {
+            message.reasoning = None;
+            message
+                .provider_items
+                .retain(|item: &OpaqueItem| !is_reasoning(item.kind));
+        }
+    }
+}
+
+/// A diagnostic that names what an endpoint does not take.
+pub(crate) fn not_sent(what: &str, why: &str) -> Diagnostic {
+    Diagnostic::new(
+        DiagnosticKind::Degraded,
+        format!("`{what}` was not sent: {why}"),
+    )
+}

@@ -1,0 +1,140 @@
+use serde_json::{Value, json};
+use twopass_core::chat::{Reply, StopReason, Usage};
+
+use super::request::encode_call;
+use super::stream::StreamDecoder;
+use crate::fault::Fault;
+use crate::json::{Lenient, Object, array};
+use crate::request::{DecodeContext, ReplyMeta};
+
+/// Reads a whole answer. It is read as a stream of one piece, so that both agree.
+///
+/// # Errors
+/// The body is not JSON, holds an error, or has no choices.
+pub fn decode_reply(body: &[u8], context: DecodeContext) -> Result<Reply, Fault> {
+    let mut decoder = StreamDecoder::new(context);
+    decoder.push_whole(body, &mut Vec::new())?;
+    decoder.finish(&mut Vec::new())
+}
+
+/// Writes a whole answer: the server side. Reasoning stands in `reasoning_content` and in
+/// `reasoning`, since clients look for either.
+#[must_use]
+pub fn encode_reply(reply: &Reply, meta: &ReplyMeta) -> String {
+    let mut message = Object::default();
+    message.text("role", "assistant");
+    if reply.content.is_empty() && !reply.tool_calls.is_empty() {
+        message.raw("content", "null");
+    } else {
+        message.text("content", &reply.content);
+    }
+    message.raw("refusal", "null");
+    if !reply.reasoning.is_empty() {
+        message.text("reasoning_content", &reply.reasoning);
+        message.text("reasoning", &reply.reasoning);
+    }
+    if !reply.tool_calls.is_empty() {
+        let calls: Vec<_> = reply
+            .tool_calls
+            .iter()
+            .map(|call| encode_call(&call.id, &call.name, call.arguments.as_text(), None))
+            .collect();
+        message.raw("tool_calls", &array(&calls));
+    }
+    let mut choice = Object::default();
+    choice.count("index", 0);
+    choice.raw("message", &message.finish());
+    choice.raw("logprobs", "null");
+    choice.text("finish_reason", finish_reason(&reply.stop_reason));
+    let mut body = Object::default();
+    body.text("id", &meta.id);
+    body.text("object", "chat.completion");
+    body.count("created", meta.created_s);
+    body.text("model", &meta.model);
+    body.raw("choices", &format!("[{}]", choice.finish()));
+    body.value("usage", &usage_json(&reply.usage));
+    body.finish()
+}
+
+/// The finish reason on OpenAI's wires, which know no others than these.
+pub(crate) fn finish_reason(stop: &StopReason) -> &'static str {
+    match stop {
+        StopReason::Length => "length",
+        StopReason::ToolCalls => "tool_calls",
+        StopReason::ContentFilter => "content_filter",
+        _ => "stop",
+    }
+}
+
+/// Reads a finish reason in any spelling that was seen (row H11). `None` = none yet.
+pub(crate) fn read_stop(reason: &str, stop_string: Option<String>) -> Option<StopReason> {
+    Some(match reason {
+        "" => return None,
+        "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "complete" | "completed"
+        | "finished" => match stop_string {
+            Some(stop) => StopReason::StopSequence(stop),
+            None => StopReason::EndTurn,
+        },
+        "length"
+        | "max_tokens"
+        | "model_length"
+        | "max_output_tokens"
+        | "limit"
+        | "model_context_window_exceeded" => StopReason::Length,
+        "tool_calls" | "tool_use" | "function_call" | "tool_call" => StopReason::ToolCalls,
+        "content_filter" | "safety" | "refusal" | "recitation" | "sensitive" => {
+            StopReason::ContentFilter
+        }
+        "abort" | "cancelled" | "canceled" => StopReason::Cancelled,
+        other => StopReason::Unknown(other.to_owned()),
+    })
+}
+
+pub(crate) fn usage_json(usage: &Usage) -> Value {
+    let completion = usage.thinking_tokens + usage.response_tokens;
+    json!({
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": completion,
+        "total_tokens": usage.prompt_tokens + completion,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.thinking_tokens},
+    })
+}
+
+/// Reads usage in OpenAI's form and its relatives'. Some count reasoning outside of the
+/// completion; the total shows it.
+pub(crate) fn read_usage(usage: &Lenient<'_>) -> Usage {
+    let first = |names: &[&str]| names.iter().find_map(|name| usage.count(name));
+    let nested = |outer: &[&str], name: &str| {
+        outer
+            .iter()
+            .find_map(|outer| usage.object(outer)?.count(name))
+    };
+    let prompt = first(&["prompt_tokens", "input_tokens"]).unwrap_or(0);
+    let completion = first(&["completion_tokens", "output_tokens"]).unwrap_or(0);
+    let details = ["completion_tokens_details", "output_tokens_details"];
+    let reasoning = nested(&details, "reasoning_tokens")
+        .or_else(|| usage.count("reasoning_tokens"))
+        .unwrap_or(0);
+    let is_outside =
+        reasoning > 0 && usage.count("total_tokens") == Some(prompt + completion + reasoning);
+    Usage {
+        prompt_tokens: prompt,
+        thinking_tokens: if is_outside {
+            reasoning
+        } else {
+            reasoning.min(completion)
+        },
+        response_tokens: if is_outside {
+            completion
+        } else {
+            completion.saturating_sub(reasoning)
+        },
+        cached_tokens: nested(
+            &["prompt_tokens_details", "input_tokens_details"],
+            "cached_tokens",
+        )
+        .or_else(|| first(&["prompt_cache_hit_tokens", "cached_tokens"]))
+        .unwrap_or(0),
+    }
+}

@@ -1,0 +1,503 @@
+use serde_json::{Map, Value, json};
+use twopass_core::chat::{Event, OpaqueItem, OpaqueKind, Reply, StopReason};
+
+use super::reply::{finish_reason, read_stop, read_usage, usage_json};
+use crate::calls::Fragment;
+use crate::content::thinking_text;
+use crate::error::ErrorBody;
+use crate::facts::ReasoningField;
+use crate::fault::Fault;
+use crate::json::{Lenient, string};
+use crate::request::{DecodeContext, ReplyMeta};
+use crate::sse::{SseEvent, encode_event};
+use crate::turn::Turn;
+
+/// The data that ends a stream.
+const END_MARKER: &str = "[DONE]";
+
+/// Reads a streamed answer, event by event.
+///
+/// Followed is the first choice that is seen, normally 0. Text is handed on raw: it may hold
+/// think tags and call markup. Calls are finished at the end only, so half a call is never
+/// handed out (case rule 16).
+#[derive(Debug)]
+pub struct StreamDecoder {
+    turn: Turn,
+    choice: Option<u64>,
+    stop: Option<StopReason>,
+    done: bool,
+    /// The field that the reasoning comes in.
+    reasoning_field: Option<ReasoningField>,
+    details: Vec<Detail>,
+}
+
+/// One entry of `reasoning_details`, put together from its pieces.
+#[derive(Debug)]
+struct Detail {
+    json: String,
+    /// The object while pieces may still come; `None` for kinds that come whole.
+    merged: Option<Map<String, Value>>,
+}
+
+impl StreamDecoder {
+    /// A decoder for the answer to a request with this context.
+    #[must_use]
+    pub fn new(context: DecodeContext) -> Self {
+        Self {
+            turn: Turn::new(context),
+            choice: None,
+            stop: None,
+            done: false,
+            reasoning_field: None,
+            details: Vec::new(),
+        }
+    }
+
+    /// What came so far, for use after an error; it holds no calls.
+    #[must_use]
+    pub fn partial(&self) -> &Reply {
+        self.turn.partial()
+    }
+
+    /// True once the end marker came.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Reads one event and appends what it says.
+    ///
+    /// # Errors
+    /// The event is an error or holds one (case rule 17), or it cannot be read.
+    pub fn push(&mut self, event: &SseEvent, out: &mut Vec<Event>) -> Result<(), Fault> {
+        let data = event.data.trim();
+        if data == END_MARKER {
+            self.done = true;
+            return Ok(());
+        }
+        // Case rule 19: some send comments as data.
+        if data.is_empty() || data.starts_with(':') || self.done {
+            return Ok(());
+        }
+        if event.event == "error" {
+            return Err(Fault::from_json(data).unwrap_or_else(|| Fault::not_json(data.as_bytes())));
+        }
+        self.push_json(data, out)
+    }
+
+    /// Reads a whole answer, also one that came although a stream was asked for. An answer
+    /// without finish reason is taken for complete.
+    ///
+    /// # Errors
+    /// The body is not JSON, holds an error, or has no choices.
+    pub fn push_whole(&mut self, body: &[u8], out: &mut Vec<Event>) -> Result<(), Fault> {
+        let text = std::str::from_utf8(body).map_err(|_| Fault::not_json(body))?;
+        let Some(fields) = Lenient::read(text) else {
+            return Err(Fault::not_json(body));
+        };
+        self.push_json(text, out)?;
+        if self.choice.is_none() {
+            let has = fields.raw("choices").map_or("no", |_| "empty");
+            return Err(Fault::invalid(format!("the answer has {has} `choices`")));
+        }
+        self.done = true;
+        Ok(())
+    }
+
+    fn push_json(&mut self, data: &str, out: &mut Vec<Event>) -> Result<(), Fault> {
+        let chunk = Lenient::read(data).ok_or_else(|| Fault::not_json(data.as_bytes()))?;
+        if chunk.raw("error").is_some_and(|error| error != "false")
+            || chunk.text("object").as_deref() == Some("error")
+        {
+            return Err(Fault::from_json(data)
+                .unwrap_or_else(|| Fault::invalid("an error of unknown form came")));
+        }
+        if let Some(usage) = chunk.object("usage") {
+            *self.turn.usage() = read_usage(&usage);
+        } else if let Some(usage) = chunk.object("x_groq").and_then(|x| x.object("usage")) {
+            *self.turn.usage() = read_usage(&usage);
+        }
+        for choice in chunk.list("choices") {
+            if let Some(choice) = Lenient::read(choice) {
+                self.push_choice(&choice, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn push_choice(&mut self, choice: &Lenient<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
+        let index = choice.count("index").unwrap_or(0);
+        if *self.choice.get_or_insert(index) != index {
+            return Ok(());
+        }
+        if let Some(usage) = choice.object("usage") {
+            *self.turn.usage() = read_usage(&usage);
+        }
+        let delta = choice
+            .object("delta")
+            .or_else(|| choice.object("message"))
+            .unwrap_or_default();
+        self.push_delta(&delta, out)?;
+        if let Some(reason) = choice.text("finish_reason") {
+            let stop_string = choice
+                .text("stop_reason")
+                .or_else(|| choice.text("matched_stop"));
+            if reason == "error" {
+                return Err(choice
+                    .raw("error")
+                    .and_then(|error| Fault::from_json(&format!("{{\"error\":{error}}}")))
+                    .unwrap_or_else(|| {
+                        Fault::from_json(
+                            "{\"error\":\"the provider ended the turn with an error\"}",
+                        )
+                        .unwrap_or_else(Fault::truncated)
+                    }));
+            }
+            self.stop = read_stop(&reason, stop_string).or(self.stop.take());
+        }
+        Ok(())
+    }
+
+    fn push_delta(&mut self, delta: &Lenient<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
+        self.push_reasoning(delta, out)?;
+        match delta.raw("content") {
+            None => {}
+            Some(raw) if raw.starts_with('"') => {
+                let text = string(raw)
+                    .ok_or_else(|| Fault::invalid("`content` is a string that cannot be read"))?;
+                self.turn.text(&text, out);
+            }
+            Some(_) => self.push_parts(delta, out),
+        }
+        if let Some(refusal) = delta.text("refusal") {
+            self.turn.text(&refusal, out);
+        }
+        let legacy = delta.raw("function_call");
+        for call in delta.list("tool_calls").into_iter().chain(legacy) {
+            self.push_call(call, out);
+        }
+        Ok(())
+    }
+
+    /// Parts in place of text: what was meant for the reader and what was not (H4).
+    fn push_parts(&mut self, delta: &Lenient<'_>, out: &mut Vec<Event>) {
+        for item in delta.list("content") {
+            if let Some(text) = string(item) {
+                self.turn.text(&text, out);
+                continue;
+            }
+            let Some(part) = Lenient::read(item) else {
+                continue;
+            };
+            match part.text("type").as_deref() {
+                Some("thinking" | "reasoning") => {
+                    self.turn.reasoning(&thinking_text(&part), out);
+                }
+                Some("tool_calls") => {
+                    for call in part.list("tool_calls") {
+                        self.push_call(call, out);
+                    }
+                }
+                Some("tool_use") => self.push_call(item, out),
+                Some("refusal") => {
+                    self.turn
+                        .text(&part.text("refusal").unwrap_or_default(), out);
+                }
+                _ => self.turn.text(&part.text("text").unwrap_or_default(), out),
+            }
+        }
+    }
+
+    fn push_call(&mut self, call: &str, out: &mut Vec<Event>) {
+        let Some(call) = Lenient::read(call) else {
+            return;
+        };
+        let function = call.object("function");
+        let fields = function.as_ref().unwrap_or(&call);
+        let arguments = ["arguments", "args", "input"]
+            .iter()
+            .find_map(|name| fields.raw(name));
+        let fragment = Fragment {
+            index: call.count("index"),
+            id: call.text("id"),
+            name: fields.text("name"),
+            arguments,
+            extra: call.raw("extra_content"),
+        };
+        self.turn.call(fragment, out);
+    }
+
+    fn push_reasoning(&mut self, delta: &Lenient<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
+        let mut found = None;
+        for field in ReasoningField::ALL {
+            let name = field.as_str();
+            let Some(raw) = delta.raw(name) else { continue };
+            // Row G9: anything but text is refused, not turned into text.
+            let text = string(raw).ok_or_else(|| {
+                Fault::invalid(format!("`{name}` must be text, got {}", kind(raw)))
+            })?;
+            if !text.is_empty() && found.is_none() {
+                found = Some((field, text));
+            }
+        }
+        let details = delta.list("reasoning_details");
+        if let Some((field, text)) = found {
+            self.reasoning_field.get_or_insert(field);
+            self.turn.reasoning(&text, out);
+        } else if self.reasoning_field.is_none() {
+            for detail in &details {
+                if let Some(text) = detail_text(detail) {
+                    self.turn.reasoning(&text, out);
+                }
+            }
+        }
+        for detail in details {
+            self.keep_detail(detail);
+        }
+        Ok(())
+    }
+
+    /// Keeps an entry for replay. Text comes in pieces: a piece that goes on with the entry
+    /// before is joined to it, everything else stays as it came.
+    fn keep_detail(&mut self, json: &str) {
+        let merged = serde_json::from_str::<Map<String, Value>>(json).ok();
+        if let Some(new) = &merged
+            && let Some(last) = self.details.last_mut()
+            && let Some(old) = &mut last.merged
+            && joins(old, new)
+        {
+            for (name, value) in new {
+                match (old.get_mut(name), value) {
+                    (Some(Value::String(text)), Value::String(more))
+                        if matches!(name.as_str(), "text" | "summary") =>
+                    {
+                        text.push_str(more);
+                    }
+                    (_, Value::Null) => {}
+                    _ => {
+                        old.insert(name.clone(), value.clone());
+                    }
+                }
+            }
+            last.json = Value::Object(old.clone()).to_string();
+            return;
+        }
+        self.details.push(Detail {
+            json: json.to_owned(),
+            merged: merged.filter(|detail| detail_key(detail).is_some()),
+        });
+    }
+
+    /// Ends the turn.
+    ///
+    /// # Errors
+    /// Neither a finish reason nor the end marker came (case rule 16); what came is in
+    /// [`StreamDecoder::partial`].
+    pub fn finish(&mut self, out: &mut Vec<Event>) -> Result<Reply, Fault> {
+        if self.stop.is_none() && !self.done {
+            return Err(Fault::truncated());
+        }
+        for detail in std::mem::take(&mut self.details) {
+            let item = OpaqueItem::new(OpaqueKind::ReasoningDetail, detail.json);
+            self.turn.item(item, out);
+        }
+        if let Some(field) = self.reasoning_field {
+            let name = Value::from(field.as_str()).to_string();
+            let item = OpaqueItem::new(OpaqueKind::ReasoningField, name);
+            self.turn.item(item, out);
+        }
+        let stop = self.stop.take().unwrap_or(StopReason::EndTurn);
+        Ok(self.turn.finish(stop, out))
+    }
+}
+
+/// The type and place of an entry whose text comes in pieces.
+fn detail_key(detail: &Map<String, Value>) -> Option<(&str, Option<&Value>)> {
+    let kind = detail.get("type")?.as_str()?;
+    let in_pieces = matches!(kind, "reasoning.text" | "reasoning.summary");
+    in_pieces.then(|| (kind, detail.get("index")))
+}
+
+fn joins(old: &Map<String, Value>, new: &Map<String, Value>) -> bool {
+    let signed = old.get("signature").is_some_and(|value| !value.is_null());
+    detail_key(new).is_some() && detail_key(old) == detail_key(new) && !signed
+}
+
+fn detail_text(json: &str) -> Option<String> {
+    let detail = Lenient::read(json)?;
+    match detail.text("type").as_deref() {
+        Some("reasoning.text" | "reasoning.summary") => {
+            detail.text("text").or_else(|| detail.text("summary"))
+        }
+        _ => None,
+    }
+}
+
+fn kind(raw: &str) -> &'static str {
+    match raw.as_bytes().first() {
+        Some(b'{') => "an object",
+        Some(b'[') => "an array",
+        Some(b't' | b'f') => "a boolean",
+        _ => "a number",
+    }
+}
+
+/// Writes a turn's events as a stream: the server side.
+///
+/// Every piece bears the same id. Argument deltas are passed on as they come; calls that
+/// come whole are one piece. `Reclassified` has no form here: a server that must be exact
+/// holds text back until it is sure. What only the provider can read is not written.
+#[derive(Debug)]
+pub struct StreamEncoder {
+    meta: ReplyMeta,
+    /// True: usage is null in every piece, and a last piece tells it.
+    include_usage: bool,
+    began: bool,
+    block_ended: bool,
+    /// Calls that were announced, by their place among the calls of the stream.
+    calls: Vec<SentCall>,
+}
+
+#[derive(Debug)]
+struct SentCall {
+    call_idx: usize,
+    has_arguments: bool,
+}
+
+impl StreamEncoder {
+    /// An encoder at the start of a turn. `include_usage`: the client asked for usage.
+    #[must_use]
+    pub fn new(meta: ReplyMeta, include_usage: bool) -> Self {
+        Self {
+            meta,
+            include_usage,
+            began: false,
+            block_ended: false,
+            calls: Vec::new(),
+        }
+    }
+
+    /// Appends what this event adds to the stream, perhaps nothing.
+    pub fn encode(&mut self, event: &Event, out: &mut String) {
+        match event {
+            Event::ReasoningDelta(text) => {
+                let text = if std::mem::take(&mut self.block_ended) {
+                    format!("\n{text}")
+                } else {
+                    text.clone()
+                };
+                self.delta(&json!({"reasoning_content": text, "reasoning": text}), out);
+            }
+            Event::ReasoningBlockEnd => self.block_ended = true,
+            Event::TextDelta(text) => self.delta(&json!({"content": text}), out),
+            Event::CallStarted { call_idx, id, name } => self.begin_call(*call_idx, id, name, out),
+            Event::ArgumentsDelta { call_idx, text } => self.arguments(*call_idx, text, out),
+            Event::CallFinished { call_idx, call } => {
+                if !self.calls.iter().any(|sent| sent.call_idx == *call_idx) {
+                    self.begin_call(*call_idx, &call.id, &call.name, out);
+                }
+                let is_new = self
+                    .calls
+                    .iter()
+                    .any(|sent| sent.call_idx == *call_idx && !sent.has_arguments);
+                if is_new {
+                    self.arguments(*call_idx, call.arguments.as_text(), out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Appends an empty delta: a sign of life that clients with an idle clock count.
+    pub fn encode_alive(&mut self, out: &mut String) {
+        self.delta(&json!({}), out);
+    }
+
+    /// Appends the end of the turn: finish reason, usage if it was asked for, end marker.
+    pub fn encode_done(&mut self, reply: &Reply, out: &mut String) {
+        if !self.began {
+            self.delta(&json!({}), out);
+        }
+        let choice = json!({
+            "index": 0,
+            "delta": {},
+            "logprobs": null,
+            "finish_reason": finish_reason(&reply.stop_reason),
+        });
+        self.chunk(&json!([choice]), None, out);
+        if self.include_usage {
+            self.chunk(&json!([]), Some(usage_json(&reply.usage)), out);
+        }
+        encode_event(None, END_MARKER, out);
+    }
+
+    /// Appends an error as the last event of a turn that failed.
+    pub fn encode_error(&mut self, error: &ErrorBody, out: &mut String) {
+        let body = json!({"error": {
+            "message": error.message,
+            "type": error.kind,
+            "code": error.kind,
+            "param": error.param,
+        }});
+        encode_event(None, &body.to_string(), out);
+        encode_event(None, END_MARKER, out);
+    }
+
+    fn begin_call(&mut self, call_idx: usize, id: &str, name: &str, out: &mut String) {
+        let index = self.calls.len();
+        self.calls.push(SentCall {
+            call_idx,
+            has_arguments: false,
+        });
+        let call = json!({
+            "index": index,
+            "id": id,
+            "type": "function",
+            "function": {"name": name, "arguments": ""},
+        });
+        self.delta(&json!({"tool_calls": [call]}), out);
+    }
+
+    fn arguments(&mut self, call_idx: usize, text: &str, out: &mut String) {
+        let Some(index) = self.calls.iter().position(|sent| sent.call_idx == call_idx) else {
+            return;
+        };
+        self.calls[index].has_arguments = true;
+        let call = json!({"index": index, "function": {"arguments": text}});
+        self.delta(&json!({"tool_calls": [call]}), out);
+    }
+
+    fn delta(&mut self, delta: &Value, out: &mut String) {
+        let mut delta = delta.clone();
+        if !std::mem::replace(&mut self.began, true)
+            && let Value::Object(fields) = &mut delta
+        {
+            // First of all the role, alone among fields that clients look for first.
+            let mut first = Map::new();
+            first.insert("role".to_owned(), "assistant".into());
+            first.append(fields);
+            *fields = first;
+        }
+        let choice = json!({
+            "index": 0,
+            "delta": delta,
+            "logprobs": null,
+            "finish_reason": null,
+        });
+        self.chunk(&json!([choice]), None, out);
+    }
+
+    fn chunk(&mut self, choices: &Value, usage: Option<Value>, out: &mut String) {
+        let mut chunk = json!({
+            "id": self.meta.id,
+            "object": "chat.completion.chunk",
+            "created": self.meta.created_s,
+            "model": self.meta.model,
+            "choices": choices,
+        });
+        if self.include_usage {
+            chunk["usage"] = usage.unwrap_or(Value::Null);
+        }
+        encode_event(None, &chunk.to_string(), out);
+    }
+}
