@@ -127,7 +127,7 @@ fn start_ours(
         "name": "local",
         "provider_backend": "embedded",
         "model_name": model,
-        "engine": {
+        "engine_config": {
             "threads": options.threads,
             "context_tokens": u64::from(TOKENS_PER_STREAM) * STREAMS as u64,
             "max_streams": STREAMS,
