@@ -7,11 +7,11 @@
 #![warn(missing_docs)]
 
 pub mod chat;
-pub mod chat_template;
-pub mod control;
-pub mod profile;
-pub mod reasoning_parser;
-pub mod schema;
 pub mod text;
+pub mod schema;
+pub mod reasoning_parser;
 pub mod tool_parser;
+pub mod chat_template;
 pub mod tool_prompt;
+pub mod profile;
+pub mod control;
