@@ -1,12 +1,19 @@
 //! `cargo xtask ci`: all that must hold before a change lands.
 
-use crate::workspace::{Workspace, run as run_command};
+use anyhow::bail;
+
+use crate::test::Count;
+use crate::workspace::{Workspace, have, run as run_command};
 use crate::{Outcome, setup, test, tidy};
 
 /// Format, clippy and docs with warnings as errors, licences, tidy, then every test.
 ///
 /// Each check runs even if an earlier one failed, so that one run shows all that is wrong.
-pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<Outcome> {
+/// Ends with the line `N passed, N failed` of the tests.
+pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<Outcome> {
+    if let Some(argument) = arguments.first() {
+        bail!("`ci` takes no argument, got `{argument}`");
+    }
     setup::require_build()?;
     let mut failed = Vec::new();
     let mut check = |name: &'static str, result: anyhow::Result<Outcome>| {
@@ -29,7 +36,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<Outcome> {
     ];
     check("clippy", step(workspace, &clippy));
     check("docs", docs(workspace));
-    if crate::workspace::have("cargo-deny") {
+    if have("cargo-deny") {
         check(
             "deny",
             step(workspace, &["deny", "check", "bans", "licenses", "sources"]),
@@ -37,12 +44,20 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<Outcome> {
     } else {
         eprintln!("cargo-deny is not installed: licences are not checked");
     }
-    check("test", test::run(workspace, &[]));
-    if failed.is_empty() {
-        return Ok(Outcome::Done);
-    }
-    eprintln!("failed: {}", failed.join(", "));
-    Ok(Outcome::Failed)
+    let mut count = Count::default();
+    let tests = test::counted(workspace, &[]).map(|(found, outcome)| {
+        count = found;
+        outcome
+    });
+    check("test", tests);
+    let outcome = if failed.is_empty() {
+        Outcome::Done
+    } else {
+        eprintln!("failed: {}", failed.join(", "));
+        Outcome::Failed
+    };
+    println!("{count}");
+    Ok(outcome)
 }
 
 fn docs(workspace: &Workspace) -> anyhow::Result<Outcome> {

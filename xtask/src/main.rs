@@ -64,7 +64,7 @@ fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
         "bench" => bench::run(&workspace, rest),
         "demo" => demo::run(&workspace, rest),
         "test" => test::run(&workspace, rest),
-        "ci" => ci::run(&workspace),
+        "ci" => ci::run(&workspace, rest),
         "tidy" => tidy::run(&workspace, rest),
         "rows" => rows::run(&workspace, rest),
         "fixtures" => fixtures::run(&workspace, rest),

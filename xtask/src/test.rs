@@ -13,15 +13,31 @@ use crate::{Outcome, fixtures, setup};
 
 /// Tests counted over several runs.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-struct Count {
+pub(crate) struct Count {
     n_passed: u64,
     n_failed: u64,
+}
+
+impl std::fmt::Display for Count {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed", self.n_passed, self.n_failed)
+    }
 }
 
 /// `cargo xtask test [ARGUMENTS of cargo test]`
 ///
 /// Ends with the line `N passed, N failed`, summed over all test binaries.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<Outcome> {
+    let (count, outcome) = counted(workspace, arguments)?;
+    println!("{count}");
+    Ok(outcome)
+}
+
+/// Sets up, runs the tests and counts them.
+pub(crate) fn counted(
+    workspace: &Workspace,
+    arguments: &[String],
+) -> anyhow::Result<(Count, Outcome)> {
     setup::require_build()?;
     let models = fixtures::models(workspace)?;
     let mut words = vec!["test", "--no-fail-fast"];
@@ -33,14 +49,10 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result
     command
         .env(fixtures::TEST_MODEL, models.smollm2)
         .env(fixtures::TEST_QWEN3, models.qwen3);
-    let (count, success) = counted(&mut command)?;
-    println!("{} passed, {} failed", count.n_passed, count.n_failed);
+    let (count, success) = run_counted(&mut command)?;
     // Success without a single test would be a run that looked at nothing.
-    Ok(if success && count.n_failed == 0 && count.n_passed > 0 {
-        Outcome::Done
-    } else {
-        Outcome::Failed
-    })
+    let good = success && count.n_failed == 0 && count.n_passed > 0;
+    Ok((count, if good { Outcome::Done } else { Outcome::Failed }))
 }
 
 fn selects_package(arguments: &[String]) -> bool {
@@ -51,7 +63,7 @@ fn selects_package(arguments: &[String]) -> bool {
 }
 
 /// Runs cargo, passes its output on line by line and adds up its summaries.
-fn counted(command: &mut Command) -> anyhow::Result<(Count, bool)> {
+fn run_counted(command: &mut Command) -> anyhow::Result<(Count, bool)> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
