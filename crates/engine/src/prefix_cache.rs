@@ -43,11 +43,15 @@ impl PrefixCache {
             .max_by_key(|&(_, n)| n)
     }
 
-    /// Marks an entry as just used and returns it.
-    pub(crate) fn touch(&mut self, idx: usize) -> &Entry {
-        let last = self.entries.len() - 1;
+    /// What an entry holds.
+    pub(crate) fn tokens(&self, idx: usize) -> &[TokenId] {
+        &self.entries[idx].tokens
+    }
+
+    /// Marks an entry as just used and returns its sequence.
+    pub(crate) fn touch(&mut self, idx: usize) -> u32 {
         self.entries[idx..].rotate_left(1);
-        &self.entries[last]
+        self.entries[self.entries.len() - 1].sequence
     }
 
     /// Takes an entry out.
@@ -105,7 +109,7 @@ mod tests {
         assert_eq!(cache.longest(&[1, 2, 7], false), Some((0, 2)));
         assert_eq!(cache.longest(&[1, 2, 7], true), None);
         assert_eq!(cache.longest(&[5], false), None);
-        assert_eq!(cache.touch(0).sequence, 0);
+        assert_eq!(cache.touch(0), 0);
         assert_eq!(cache.insert(entry(2, &[4]), false), [1]);
         assert_eq!(cache.evict(), Some(0));
     }

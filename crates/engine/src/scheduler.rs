@@ -255,13 +255,14 @@ impl Scheduler {
         if let Some((idx, n)) = kept
             && n_kept >= n_running
         {
-            let is_whole = self.cache.touch(idx).tokens.len() == n;
-            let last = self.cache.len() - 1;
-            if is_whole {
-                let sequence = self.cache.take(last).sequence;
+            // A prompt that was asked before takes the whole sequence over and gives up the
+            // old answer: its tokens then get the cells of the old ones, which the kernels
+            // sum in the same order.
+            if n == prompt.len() || self.cache.tokens(idx).len() == n {
+                let sequence = self.cache.take(idx).sequence;
                 return Some((sequence, self.usable(sequence, n)));
             }
-            let source = self.cache.touch(last).sequence;
+            let source = self.cache.touch(idx);
             return self.fork(source, n);
         }
         let (source, n) = running?;
@@ -344,8 +345,12 @@ impl Scheduler {
     }
 
     /// Shares the budget: equal parts, and what short prompts leave goes to the others.
+    ///
+    /// The last token of a prompt is left for a step of its own, as a drawn token is: then it
+    /// is computed alike whether the tokens before it were cached or not, and a lone stream
+    /// gives the same text both times.
     fn add_prompts(&mut self, prompts: &[usize], mut budget: usize) {
-        let pending = |s: &Self, idx: usize| s.running[idx].job.turn.pending().len();
+        let pending = |s: &Self, idx: usize| s.running[idx].job.turn.pending().len() - 1;
         let mut by_need = prompts.to_vec();
         by_need.sort_by_key(|&idx| pending(self, idx));
         for (done, &idx) in by_need.iter().enumerate() {
