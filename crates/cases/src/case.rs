@@ -124,6 +124,7 @@ pub(crate) fn call_rules_of(input: &Value) -> CallRules {
         tools: tools_of(input),
         choice: choice_of(&input["tool_choice"]),
         taken_ids: taken_ids_of(input),
+        keep_optional_nulls: false,
         limits,
     }
 }

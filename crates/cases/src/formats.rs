@@ -37,6 +37,8 @@ pub(crate) fn run(case: &Value) -> Verdict {
         thinking_off: false,
         calls: CallRules {
             tools: tools_of(case),
+            // These lines compare what the model wrote.
+            keep_optional_nulls: true,
             ..CallRules::default()
         },
     };

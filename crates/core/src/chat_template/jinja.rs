@@ -4,7 +4,7 @@ use minijinja::value::{Kwargs, Value as JinjaValue};
 use minijinja::{Environment, Error, ErrorKind};
 use serde_json::Value;
 
-use super::python_json::to_python_json;
+use crate::text::to_python_json;
 
 /// Instructions that one rendering may take; a conversation of 1,000 messages takes under a
 /// tenth of it.

@@ -9,7 +9,6 @@
 mod boundary;
 mod jinja;
 mod mask;
-mod python_json;
 
 use std::fmt;
 
@@ -19,9 +18,9 @@ use serde_json::{Map, Value, json};
 
 use crate::chat::{Arguments, Message, Role, ThinkTag, ToolCall, ToolSpec};
 
+pub use crate::text::to_python_json;
 pub use boundary::{Boundary, ThinkFraming};
 pub use mask::ControlStrings;
-pub use python_json::to_python_json;
 
 use mask::Mask;
 

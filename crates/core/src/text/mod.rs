@@ -7,6 +7,7 @@
 mod boundary;
 mod json;
 mod marker;
+mod python_json;
 mod utf8;
 
 pub use boundary::{JsonBoundary, JsonEvent};
@@ -14,6 +15,7 @@ pub use json::{
     ArgumentError, DecodedArguments, JsonLimits, decode_arguments, read_json, read_lenient,
 };
 pub use marker::{MAX_TAG_SPACES, Marker, MarkerMatch, MarkerScanner, Scan};
+pub use python_json::to_python_json;
 pub use utf8::Utf8Assembler;
 
 /// The longest start of `text` that has at most `max_bytes` bytes and ends at a character.

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use super::calls::Calls;
+use super::gemma_body::{GemmaBody, GemmaRules};
 use super::json_body::{JsonBody, JsonRules};
+use super::named_body::{NamedBody, NamedRules};
+use super::python_body::{PythonBody, PythonRules};
+use super::xml_body::{XmlBody, XmlRules};
 use crate::chat::{CallErrorKind, Event};
 use crate::text::{Marker, MarkerMatch, MarkerScanner, Scan};
 
@@ -36,9 +40,70 @@ impl Input<'_> {
         }
     }
 
+    /// Whether `marker` stands here.
+    pub(crate) fn at(&self, marker: &str) -> At {
+        let rest = self.rest().as_bytes();
+        let known = rest.len().min(marker.len());
+        match (
+            rest[..known] == marker.as_bytes()[..known],
+            known == marker.len(),
+        ) {
+            (true, true) => At::Yes,
+            (true, false) => At::Cut,
+            (false, _) => At::No,
+        }
+    }
+
+    /// Whether one of the markers stands here.
+    pub(crate) fn at_any(&self, markers: &[Marker]) -> At {
+        let places = markers.iter().map(|marker| self.at(marker.as_str()));
+        places.max().unwrap_or(At::No)
+    }
+
+    /// The length of the marker that stands here, 0 if none does.
+    pub(crate) fn len_of_any(&self, markers: &[Marker]) -> usize {
+        let here = markers
+            .iter()
+            .find(|marker| self.at(marker.as_str()) == At::Yes);
+        here.map_or(0, |marker| marker.as_str().len())
+    }
+
+    /// The identifier that begins here; dots and dashes belong to it.
+    pub(crate) fn identifier(&self) -> &str {
+        let rest = self.rest();
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.')));
+        &rest[..end.unwrap_or(rest.len())]
+    }
+
     /// Skips one whole character.
     pub(crate) fn skip_char(&mut self) {
         self.pos += self.rest().chars().next().map_or(0, char::len_utf8);
+    }
+}
+
+/// Whether something stands at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum At {
+    No,
+    /// The text ends before that can be told.
+    Cut,
+    Yes,
+}
+
+/// Whether a body begins at a place.
+pub(crate) enum Head<T> {
+    Yes(T),
+    No,
+    More,
+}
+
+impl<T> Head<T> {
+    fn map<U>(self, wrap: impl FnOnce(T) -> U) -> Head<U> {
+        match self {
+            Self::Yes(body) => Head::Yes(wrap(body)),
+            Self::No => Head::No,
+            Self::More => Head::More,
+        }
     }
 }
 
@@ -114,14 +179,13 @@ impl BlockRules {
         &self.edges.markers()[self.n_opens..]
     }
 
-    /// Bytes that a body without an opening marker may begin with.
-    pub(crate) fn raw_first_bytes(&self) -> Vec<u8> {
+    /// True if a body without an opening marker may begin with this byte.
+    pub(crate) fn raw_may_start_with(&self, byte: u8) -> bool {
         match &self.body {
-            BodyRules::Json(json) => b"{["
-                .iter()
-                .copied()
-                .filter(|&byte| json.may_start_with(byte))
-                .collect(),
+            BodyRules::Json(json) => json.may_start_with(byte),
+            BodyRules::Python(_) => byte == b'[',
+            BodyRules::Named(_) => byte.is_ascii_alphabetic() || byte == b'_',
+            BodyRules::Xml(_) | BodyRules::Gemma(_) => false,
         }
     }
 
@@ -145,12 +209,18 @@ impl BlockRules {
 #[derive(Debug, Clone)]
 pub(crate) enum BodyRules {
     Json(JsonRules),
+    Named(NamedRules),
+    Xml(XmlRules),
+    Python(PythonRules),
+    Gemma(GemmaRules),
 }
 
 /// Reads one block.
 pub(crate) struct BlockReader {
     candidates: Vec<Arc<BlockRules>>,
     place: Place,
+    /// The marker that opened the block; empty if there was none.
+    opened_by: String,
     /// Where the text after the opening marker begins.
     content_at: usize,
     prose: bool,
@@ -159,12 +229,10 @@ pub(crate) struct BlockReader {
 
 enum Body {
     Json(JsonBody),
-}
-
-enum Head {
-    Yes(Body),
-    No,
-    More,
+    Named(NamedBody),
+    Xml(XmlBody),
+    Python(PythonBody),
+    Gemma(GemmaBody),
 }
 
 impl BlockReader {
@@ -172,11 +240,13 @@ impl BlockReader {
     pub(crate) fn after_open(
         candidates: Vec<Arc<BlockRules>>,
         place: Place,
+        opened_by: &str,
         content_at: usize,
     ) -> Self {
         Self {
             candidates,
             place,
+            opened_by: opened_by.to_owned(),
             content_at,
             prose: false,
             body: None,
@@ -184,31 +254,18 @@ impl BlockReader {
     }
 
     /// A reader of a body that has no opening marker; `None` if no body begins so.
-    pub(crate) fn raw(
-        candidates: &[Arc<BlockRules>],
-        first: u8,
-        at: usize,
-        calls: &Calls,
-    ) -> Option<Self> {
-        let rules = candidates.iter().find(|rules| match &rules.body {
-            BodyRules::Json(json) => json.may_start_with(first),
-        })?;
-        let body = match &rules.body {
-            BodyRules::Json(_) => Body::Json(JsonBody::new(at, false, calls)),
-        };
-        Some(Self {
-            candidates: vec![rules.clone()],
-            place: Place::BlockStart,
-            content_at: at,
-            prose: false,
-            body: Some((rules.clone(), body)),
-        })
+    pub(crate) fn raw(candidates: Vec<Arc<BlockRules>>, first: u8, at: usize) -> Option<Self> {
+        let mut candidates = candidates;
+        candidates.retain(|rules| rules.raw_may_start_with(first));
+        (!candidates.is_empty()).then(|| Self::after_open(candidates, Place::MidLine, "", at))
     }
 
     /// True if what was read so far is a call for certain, so that its events may be shown.
     pub(crate) fn is_committed(&self) -> bool {
         match &self.body {
             Some((_, Body::Json(body))) => body.is_committed(),
+            Some((_, Body::Python(body))) => body.is_committed(),
+            Some(_) => true,
             None => false,
         }
     }
@@ -217,6 +274,10 @@ impl BlockReader {
     pub(crate) fn is_skipping(&self) -> bool {
         match &self.body {
             Some((_, Body::Json(body))) => body.is_skipping(),
+            Some((_, Body::Named(body))) => body.is_skipping(),
+            Some((_, Body::Xml(body))) => body.is_skipping(),
+            Some((_, Body::Python(body))) => body.is_skipping(),
+            Some((_, Body::Gemma(body))) => body.is_skipping(),
             None => false,
         }
     }
@@ -229,9 +290,25 @@ impl BlockReader {
     ) -> Progress {
         loop {
             if let Some((rules, body)) = &mut self.body {
-                let Body::Json(body) = body;
-                let BodyRules::Json(json) = &rules.body;
-                return body.read(rules, json, input, calls, out);
+                return match (body, &rules.body) {
+                    (Body::Json(body), BodyRules::Json(json)) => {
+                        body.read(rules, json, input, calls, out)
+                    }
+                    (Body::Named(body), BodyRules::Named(named)) => {
+                        body.read(rules, named, input, calls, out)
+                    }
+                    (Body::Xml(body), BodyRules::Xml(xml)) => {
+                        body.read(rules, xml, input, calls, out)
+                    }
+                    (Body::Python(body), BodyRules::Python(python)) => {
+                        body.read(rules, python, input, calls, out)
+                    }
+                    (Body::Gemma(body), BodyRules::Gemma(gemma)) => {
+                        body.read(rules, gemma, input, calls, out)
+                    }
+                    // A body is only ever made from its own rules.
+                    _ => ENDED,
+                };
             }
             if let Some(progress) = self.read_head(input, calls, out) {
                 return progress;
@@ -248,7 +325,7 @@ impl BlockReader {
     ) -> Option<Progress> {
         input.skip_space();
         if input.peek().is_none() {
-            return Some(self.head_at_end(input, calls, out));
+            return Some(self.head_at_end(false, input, calls, out));
         }
         match self.match_marker(input) {
             MarkerMatch::Partial => return Some(Progress::Need),
@@ -265,7 +342,7 @@ impl BlockReader {
         }
         let mut wait = false;
         for rules in &self.candidates {
-            match head_of(rules, self.place, input, calls) {
+            match self.head_of(rules, input, calls) {
                 Head::Yes(body) => {
                     self.body = Some((rules.clone(), body));
                     return None;
@@ -275,7 +352,7 @@ impl BlockReader {
             }
         }
         if wait {
-            return Some(Progress::Need);
+            return Some(self.head_at_end(true, input, calls, out));
         }
         // Row E8: prose before the JSON, but only where the marker cannot be a mention.
         let may_skip =
@@ -288,33 +365,81 @@ impl BlockReader {
         None
     }
 
+    /// 0: the opening marker stands here again; 1: a closing one.
     fn match_marker(&self, input: &Input<'_>) -> MarkerMatch {
-        for rules in &self.candidates {
-            match rules.edges.match_at(input.rest().as_bytes(), input.at_end) {
-                MarkerMatch::Full { idx, len } => {
-                    let idx = usize::from(idx >= rules.n_opens);
-                    return MarkerMatch::Full { idx, len };
+        if !self.opened_by.is_empty() {
+            match input.at(&self.opened_by) {
+                At::Yes => {
+                    return MarkerMatch::Full {
+                        idx: 0,
+                        len: self.opened_by.len(),
+                    };
                 }
-                MarkerMatch::Partial => return MarkerMatch::Partial,
-                MarkerMatch::No => {}
+                At::Cut if !input.at_end => return MarkerMatch::Partial,
+                At::Cut | At::No => {}
+            }
+        }
+        for rules in &self.candidates {
+            // Here a code fence frames the JSON; it closes nothing.
+            if input.peek() == Some(b'`') {
+                continue;
+            }
+            match input.at_any(rules.closes()) {
+                At::Yes => {
+                    let len = input.len_of_any(rules.closes());
+                    return MarkerMatch::Full { idx: 1, len };
+                }
+                At::Cut if !input.at_end => return MarkerMatch::Partial,
+                At::Cut | At::No => {}
             }
         }
         MarkerMatch::No
     }
 
-    fn head_at_end(&self, input: &Input<'_>, calls: &mut Calls, out: &mut Vec<Event>) -> Progress {
+    /// Whether a body of these rules begins at the input's position.
+    fn head_of(&self, rules: &BlockRules, input: &mut Input<'_>, calls: &Calls) -> Head<Body> {
+        let has_marker = !self.opened_by.is_empty();
+        match &rules.body {
+            BodyRules::Json(json) => match json.head(self.place, has_marker, input) {
+                Some(Some(at)) => {
+                    input.pos = at;
+                    Head::Yes(Body::Json(JsonBody::new(at, has_marker, calls)))
+                }
+                Some(None) => Head::No,
+                None => Head::More,
+            },
+            BodyRules::Named(named) => named.head(&self.opened_by, input, calls).map(Body::Named),
+            BodyRules::Xml(xml) => xml
+                .head(&self.opened_by, self.place, input, calls)
+                .map(Body::Xml),
+            BodyRules::Python(python) => python.head(has_marker, input, calls).map(Body::Python),
+            BodyRules::Gemma(gemma) => gemma.head(input).map(Body::Gemma),
+        }
+    }
+
+    fn head_at_end(
+        &self,
+        began: bool,
+        input: &mut Input<'_>,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) -> Progress {
         if !input.at_end {
             return Progress::Need;
         }
-        if self.place == Place::MidLine || self.prose {
+        // A marker in the middle of the last line may be a mention, unless the cap cut it off.
+        let is_call = self.place != Place::MidLine || began || calls.is_cut();
+        if !is_call || self.prose || self.opened_by.is_empty() {
             return Progress::NotACall;
         }
+        let raw = input.text[self.content_at..].trim();
         calls.reject_block(
             CallErrorKind::TruncatedToolCall,
-            "",
+            raw,
             "the turn ended before the call did",
             out,
         );
+        input.pos = input.text.len();
         ENDED
     }
 
@@ -339,20 +464,6 @@ impl BlockReader {
         }
         input.pos += len;
         ENDED
-    }
-}
-
-/// Whether a body of these rules begins at the input's position.
-fn head_of(rules: &BlockRules, place: Place, input: &mut Input<'_>, calls: &Calls) -> Head {
-    match &rules.body {
-        BodyRules::Json(json) => match json.head(place, input) {
-            Some(Some(at)) => {
-                input.pos = at;
-                Head::Yes(Body::Json(JsonBody::new(at, true, calls)))
-            }
-            Some(None) => Head::No,
-            None => Head::More,
-        },
     }
 }
 

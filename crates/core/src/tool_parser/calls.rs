@@ -42,12 +42,14 @@ pub struct CallRules {
     pub choice: ToolChoice,
     /// Ids that the conversation used already.
     pub taken_ids: HashSet<String>,
+    /// Keep `null` in an optional parameter that takes none, where it is otherwise taken
+    /// for an absent parameter.
+    pub keep_optional_nulls: bool,
     /// Limits.
     pub limits: ParserLimits,
 }
 
 /// The arguments of a call when it is complete.
-#[expect(dead_code, reason = "the XML and Python bodies that build them follow")]
 pub(crate) enum ArgumentBody {
     /// Argument text as written; `lenient`: what stood around it needed the lenient reader.
     Text { text: String, lenient: bool },
@@ -111,6 +113,7 @@ pub(crate) struct Calls {
     current: Option<Current>,
     pending: Option<Pending>,
     reread_left: usize,
+    cut: bool,
 }
 
 /// Bytes of broken blocks that may be read a second time, per byte of input. Keeps the
@@ -154,6 +157,7 @@ impl Calls {
             current: None,
             pending: None,
             reread_left: 4096,
+            cut: false,
         }
     }
 
@@ -162,6 +166,16 @@ impl Calls {
         self.reread_left = self
             .reread_left
             .saturating_add(bytes.saturating_mul(REREAD_PER_BYTE));
+    }
+
+    /// Notes that the text ends here; `cut`: by the token cap.
+    pub(crate) fn note_end(&mut self, cut: bool) {
+        self.cut = cut;
+    }
+
+    /// True if the text ended by the token cap.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// Asks to read so many bytes a second time.
@@ -178,12 +192,6 @@ impl Calls {
     pub(crate) fn rules(&self) -> &CallRules {
         &self.rules
     }
-
-    #[expect(dead_code, reason = "the XML bodies that use it follow")]
-    pub(crate) fn tools(&self) -> Option<&Arc<ToolSet>> {
-        self.rules.tools.as_ref()
-    }
-
     pub(crate) fn limits(&self) -> &ParserLimits {
         &self.rules.limits
     }
@@ -269,7 +277,6 @@ impl Calls {
     }
 
     /// The schema of the open call's tool.
-    #[expect(dead_code, reason = "the XML bodies that use it follow")]
     pub(crate) fn open_schema(&self) -> Option<&Value> {
         let current = self.current.as_ref()?;
         Some(&self.rules.tools.as_ref()?.get(&current.name)?.parameters)
@@ -512,7 +519,16 @@ impl Calls {
             return Err(violation(Some(first.path.clone()), all.join("; ")));
         }
         match coerced {
-            Some(Value::Object(object)) => Ok(Arguments::from_object(object)),
+            Some(Value::Object(mut object)) => {
+                if self.rules.keep_optional_nulls {
+                    let written = arguments.as_object().iter();
+                    let nulls = written
+                        .filter(|(key, value)| value.is_null() && !object.contains_key(*key));
+                    let nulls: Vec<String> = nulls.map(|(key, _)| key.clone()).collect();
+                    object.extend(nulls.into_iter().map(|key| (key, Value::Null)));
+                }
+                Ok(Arguments::from_object(object))
+            }
             _ => Ok(arguments),
         }
     }

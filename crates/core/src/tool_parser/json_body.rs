@@ -33,10 +33,14 @@ impl JsonRules {
 
     /// Looks for the JSON at the input's position, behind a code fence if there is one.
     /// `None`: more text is needed; `Some(None)`: no JSON here.
-    pub(crate) fn head(&self, place: Place, input: &Input<'_>) -> Option<Option<usize>> {
+    pub(crate) fn head(
+        &self,
+        place: Place,
+        has_marker: bool,
+        input: &Input<'_>,
+    ) -> Option<Option<usize>> {
         let bytes = input.text.as_bytes();
         let mut at = input.pos;
-        let cut = if input.at_end { Some(None) } else { None };
         if bytes[at] == b'`' {
             while bytes.get(at) == Some(&b'`') {
                 at += 1;
@@ -52,9 +56,7 @@ impl JsonRules {
                 at += 1;
             }
         }
-        let Some(&first) = bytes.get(at) else {
-            return cut;
-        };
+        let first = *bytes.get(at)?;
         if !self.may_start_with(first) {
             return Some(None);
         }
@@ -67,8 +69,9 @@ impl JsonRules {
             next += 1;
         }
         match bytes.get(next) {
-            None if input.at_end => Some(Some(at)),
             None => None,
+            // Without a marker an array must hold objects.
+            Some(byte) if !has_marker && first == b'[' => Some((*byte == b'{').then_some(at)),
             Some(b'"' | b'\'' | b'}' | b']' | b'{') => Some(Some(at)),
             Some(byte) if byte.is_ascii_alphabetic() => Some(Some(at)),
             Some(_) => Some(None),

@@ -2,9 +2,16 @@
 
 mod block;
 mod calls;
+mod channels;
 mod dialects;
+mod gemma_body;
+mod json_args;
 mod json_body;
+mod named_body;
+mod python_body;
+mod table;
 mod tool_set;
+mod xml_body;
 
 use std::sync::Arc;
 
@@ -12,13 +19,22 @@ pub use block::RawStart;
 pub(crate) use block::{BlockReader, BlockRules, Input, Place, Progress};
 pub use calls::{CallRules, ParserLimits};
 pub(crate) use calls::{Calls, Snapshot};
-pub use dialects::{DIALECTS, ToolDialect, dialect};
+pub use channels::ChannelKind;
+pub(crate) use channels::ChannelReader;
+pub use dialects::{Body, JsonLayout, ToolDialect, XmlForm, dialect};
+pub use named_body::NameStyle;
+pub use table::DIALECTS;
 pub use tool_set::{ToolSet, normalize_name};
+pub use xml_body::{ValueFraming, ValueTyping};
 
 /// The dialects that one turn is read with.
 #[derive(Debug, Clone, Default)]
 pub struct ToolSyntax {
     pub(crate) blocks: Vec<Arc<BlockRules>>,
+    /// The framed format of the whole output, if that is known.
+    pub(crate) channel: Option<ChannelKind>,
+    /// Framed formats to switch to where their markers show.
+    pub(crate) watched_channels: Vec<ChannelKind>,
 }
 
 impl ToolSyntax {
@@ -27,6 +43,7 @@ impl ToolSyntax {
         let blocks = self.blocks.iter().filter(|block| block.raw != RawStart::No);
         Self {
             blocks: blocks.cloned().collect(),
+            ..Self::none()
         }
     }
 
@@ -45,14 +62,16 @@ impl ToolSyntax {
             match part.trim() {
                 "none" | "openai" => {}
                 "auto" => {
-                    let rows = DIALECTS.iter().filter(|row| row.in_auto);
-                    syntax
-                        .blocks
-                        .extend(rows.flat_map(ToolDialect::rules).map(Arc::new));
+                    for row in DIALECTS.iter().filter(|row| row.in_auto) {
+                        syntax.blocks.extend(row.rules().into_iter().map(Arc::new));
+                        syntax.watched_channels.extend(row.channel());
+                    }
                 }
-                part => syntax
-                    .blocks
-                    .extend(dialect(part)?.rules().into_iter().map(Arc::new)),
+                part => {
+                    let row = dialect(part)?;
+                    syntax.blocks.extend(row.rules().into_iter().map(Arc::new));
+                    syntax.channel = syntax.channel.or(row.channel());
+                }
             }
         }
         Some(syntax)

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::reasoning_parser::ReasoningSyntax;
 use crate::text::{Marker, MarkerScanner};
-use crate::tool_parser::{BlockRules, RawStart, ToolSyntax};
+use crate::tool_parser::{BlockRules, ChannelKind, RawStart, ToolSyntax};
 
 /// What a marker means.
 #[derive(Debug, Clone)]
@@ -13,6 +13,7 @@ pub(super) enum Role {
     ToolClose,
     AnswerOpen,
     AnswerClose,
+    ChannelOpen(ChannelKind),
 }
 
 /// The markers that count in one mode, and the bytes worth stopping at.
@@ -54,6 +55,10 @@ pub(super) fn in_text(reasoning: Option<&ReasoningSyntax>, tools: &ToolSyntax) -
         }
     }
     rows.extend(tool_rows(tools));
+    for &kind in &tools.watched_channels {
+        let openers = kind.unmistakable().iter();
+        rows.extend(openers.map(|open| (Marker::exact(*open), Role::ChannelOpen(kind))));
+    }
     let mut closes: Vec<Marker> = Vec::new();
     for block in &tools.blocks {
         // A bare code fence closes a fenced call, but alone it is ordinary text.
@@ -74,7 +79,7 @@ pub(super) fn in_text(reasoning: Option<&ReasoningSyntax>, tools: &ToolSyntax) -
         .iter()
         .filter(|block| block.raw != RawStart::No)
     {
-        also.extend(block.raw_first_bytes());
+        also.extend((0..=u8::MAX).filter(|&byte| block.raw_may_start_with(byte)));
     }
     Markers::new(rows, &also)
 }

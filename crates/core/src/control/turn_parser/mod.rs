@@ -27,8 +27,8 @@ use crate::chat::{Diagnostic, DiagnosticKind, Event, StopReason, ToolChoice};
 use crate::reasoning_parser::ReasoningSyntax;
 use crate::text::MarkerMatch;
 use crate::tool_parser::{
-    BlockReader, BlockRules, CallRules, Calls, Input, Place, Progress, RawStart, Snapshot,
-    ToolSyntax,
+    BlockReader, BlockRules, CallRules, Calls, ChannelReader, Input, Place, Progress, RawStart,
+    Snapshot, ToolSyntax,
 };
 
 pub use assembler::ReplyAssembler;
@@ -80,6 +80,7 @@ pub struct TurnParser {
     mode: Mode,
     context: TextContext,
     reader: Option<BlockReader>,
+    channels: Option<ChannelReader>,
     block_at: usize,
     draft: Option<Draft>,
     shown: Shown,
@@ -92,6 +93,7 @@ enum Mode {
     Reasoning { pair: Option<usize> },
     Block,
     AfterDraft,
+    Channels,
 }
 
 /// A block that may still turn out to be text.
@@ -139,7 +141,11 @@ impl TurnParser {
         let tools_off = calls.choice == ToolChoice::None;
         let splits = !thinking_off || reasoning.bare_close_when_off;
         let no_tools = ToolSyntax::none();
+        let channels = tools
+            .channel
+            .map(|kind| ChannelReader::new(kind, prompt_opened == Some(true), false));
         let mode = match prompt_opened {
+            _ if channels.is_some() => Mode::Channels,
             Some(true) if !thinking_off && !reasoning.pairs.is_empty() => {
                 Mode::Reasoning { pair: None }
             }
@@ -169,11 +175,12 @@ impl TurnParser {
             mode,
             context: TextContext::new(),
             reader: None,
+            channels,
             block_at: 0,
             draft: None,
             shown: Shown {
-                seen_block: mode != Mode::Text,
-                label_pending: mode != Mode::Text,
+                seen_block: matches!(mode, Mode::Reasoning { .. }),
+                label_pending: matches!(mode, Mode::Reasoning { .. }),
                 ..Shown::default()
             },
             finished: None,
@@ -211,10 +218,15 @@ impl TurnParser {
         if let Some(text) = restored {
             self.push(text, out);
         }
-        self.run(true, out);
         let cut = end.stop_reason == StopReason::Length;
+        self.calls.note_end(cut);
+        self.run(true, out);
         self.calls.settle(cut, out);
-        if matches!(self.mode, Mode::Reasoning { .. }) {
+        let in_channel = self
+            .channels
+            .as_ref()
+            .is_some_and(ChannelReader::in_reasoning);
+        if matches!(self.mode, Mode::Reasoning { .. }) || in_channel {
             let message = "the output ended inside the think block";
             out.push(Event::Diagnostic(Diagnostic::new(
                 DiagnosticKind::UnclosedReasoning,
@@ -250,6 +262,10 @@ impl TurnParser {
                 .draft
                 .as_ref()
                 .is_some_and(|draft| draft.in_reasoning.is_some())
+            || self
+                .channels
+                .as_ref()
+                .is_some_and(ChannelReader::in_reasoning)
     }
 
     /// True inside a call block.
@@ -284,6 +300,7 @@ impl TurnParser {
                 Mode::Reasoning { pair } => self.step_reasoning(&held, pair, at_end, out),
                 Mode::Block => self.step_block(&held, at_end, out),
                 Mode::AfterDraft => self.step_after_draft(&held, at_end, out),
+                Mode::Channels => self.step_channels(&held, at_end, out),
             };
             if step == Step::Wait {
                 break;
@@ -296,7 +313,14 @@ impl TurnParser {
     /// Drops text that nobody needs any more.
     fn forget(&mut self) {
         // The open reader and draft know places in `held` by their offset.
-        if self.draft.is_some() || (self.mode == Mode::Block && !self.reader_skips()) {
+        let channel_keeps = self
+            .channels
+            .as_ref()
+            .is_some_and(ChannelReader::keeps_text);
+        if self.draft.is_some()
+            || channel_keeps
+            || (self.mode == Mode::Block && !self.reader_skips())
+        {
             return;
         }
         let done = self.pos;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    BlockReader, BlockRules, Diagnostic, DiagnosticKind, Draft, Event, Input, MarkerMatch, Mode,
-    Place, Progress, RawStart, Role, Step, TextContext, TurnParser,
+    BlockReader, BlockRules, ChannelReader, Diagnostic, DiagnosticKind, Draft, Event, Input,
+    MarkerMatch, Mode, Place, Progress, RawStart, Role, Step, TextContext, TurnParser,
 };
 
 /// What to do with a marker in answer text.
@@ -110,6 +110,13 @@ impl TurnParser {
                 self.drop_marker(held, before, len, out);
                 Found::Taken
             }
+            Role::ChannelOpen(kind) => {
+                self.show_text(&held[before], out);
+                self.pos = at;
+                self.channels = Some(ChannelReader::new(kind, false, self.shown.any_text));
+                self.mode = Mode::Channels;
+                Found::Taken
+            }
             Role::AnswerOpen => {
                 if !(special || self.context.at_block_start()) || self.thinking_off {
                     return Found::Mention;
@@ -150,11 +157,13 @@ impl TurnParser {
         }
         let place = match (special, self.context.at_block_start()) {
             (true, _) => Place::Special,
+            (false, _) if is_unmistakable(&held[at..at + len]) => Place::Special,
+            (false, _) if is_plain_word(&held[at..at + len]) => Place::MidLine,
             (false, true) => Place::BlockStart,
             (false, false) => Place::MidLine,
         };
         self.show_text(&held[before], out);
-        let reader = BlockReader::after_open(blocks, place, at + len);
+        let reader = BlockReader::after_open(blocks, place, &held[at..at + len], at + len);
         self.enter_block(reader, at, len, None);
         Found::Taken
     }
@@ -251,7 +260,7 @@ impl TurnParser {
             })
             .cloned()
             .collect();
-        let Some(reader) = BlockReader::raw(&candidates, byte, at, &self.calls) else {
+        let Some(reader) = BlockReader::raw(candidates, byte, at) else {
             return false;
         };
         self.show_text(&held[from..at], out);
@@ -366,11 +375,13 @@ impl TurnParser {
                     Place::MidLine
                 };
                 self.show_reasoning(&held[before], out);
-                let reader = BlockReader::after_open(blocks, place, at + len);
+                let reader = BlockReader::after_open(blocks, place, &held[at..at + len], at + len);
                 self.enter_block(reader, at, len, Some(pair));
                 Found::Taken
             }
-            Role::ToolClose | Role::AnswerOpen | Role::AnswerClose => Found::Mention,
+            Role::ToolClose | Role::AnswerOpen | Role::AnswerClose | Role::ChannelOpen(_) => {
+                Found::Mention
+            }
         }
     }
 
@@ -469,6 +480,19 @@ impl TurnParser {
         }
     }
 
+    pub(super) fn step_channels(&mut self, held: &str, at_end: bool, out: &mut Vec<Event>) -> Step {
+        if let Some(channels) = &mut self.channels {
+            let mut input = Input {
+                text: held,
+                pos: self.pos,
+                at_end,
+            };
+            channels.read(&mut input, &mut self.calls, out);
+            self.pos = input.pos;
+        }
+        Step::Wait
+    }
+
     pub(super) fn step_after_draft(
         &mut self,
         held: &str,
@@ -512,6 +536,7 @@ impl TurnParser {
                     self.reader = Some(BlockReader::after_open(
                         blocks,
                         Place::MidLine,
+                        &held[self.pos..self.pos + len],
                         self.pos + len,
                     ));
                     self.pos += len;
@@ -661,6 +686,31 @@ impl TurnParser {
             out.push(Event::ReasoningDelta(text.to_owned()));
         }
     }
+}
+
+/// True for a marker that nobody writes by chance.
+fn is_unmistakable(marker: &str) -> bool {
+    [
+        "<|",
+        "|>",
+        "<｜",
+        "]<]",
+        "[TOOL_CALLS]",
+        "<TOOLCALL>",
+        ":tool_call",
+        "_function_call>",
+        "longcat",
+    ]
+    .iter()
+    .any(|part| marker.contains(part))
+}
+
+/// True for a marker that is an ordinary word: only what follows can show a call.
+fn is_plain_word(marker: &str) -> bool {
+    marker
+        .bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_alphabetic())
 }
 
 impl Draft {

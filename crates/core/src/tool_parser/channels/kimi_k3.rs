@@ -1,0 +1,345 @@
+//! Kimi K3: elements of tokens.
+//!
+//! ```text
+//! <|open|>think<|sep|>R<|close|>think<|sep|><|open|>response<|sep|>A<|close|>response<|sep|>
+//! <|open|>tools<|sep|><|open|>call tool="f" index="1"<|sep|>
+//! <|open|>argument key="x" type="number"<|sep|>1<|close|>argument<|sep|>
+//! <|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|>
+//! ```
+//! A call may hold `<|open|>json<|sep|>{..}<|close|>json<|sep|>` instead of arguments.
+
+use serde_json::{Map, Value};
+
+use super::super::block::Input;
+use super::super::calls::{ArgumentBody, Calls};
+use super::super::json_args::{ArgsStep, JsonArgs};
+use super::{Route, Show, is_mention};
+use crate::chat::{CallErrorKind, Diagnostic, DiagnosticKind, Event};
+use crate::text::{Marker, MarkerScanner, Scan, read_json, read_lenient, to_python_json};
+
+const OPEN: usize = 0;
+const CLOSE: usize = 1;
+const SEP: &str = "<|sep|>";
+
+/// Longest head of an element, in bytes.
+const MAX_HEAD_BYTES: usize = 1024;
+
+enum State {
+    Body(Route),
+    /// Inside `tools` or `call`, where text means nothing.
+    Silent,
+    /// The head of an element, up to `<|sep|>`.
+    Head {
+        opens: bool,
+        head: String,
+    },
+    Argument {
+        key: String,
+        is_text: bool,
+        value: String,
+    },
+    Json(Box<JsonArgs>),
+}
+
+pub(super) struct KimiK3 {
+    state: State,
+    tokens: MarkerScanner,
+    sep: MarkerScanner,
+    prev: u8,
+    seen_open: bool,
+    in_call: bool,
+    arguments: Map<String, Value>,
+    n_arguments: usize,
+    call_text: String,
+}
+
+impl KimiK3 {
+    pub(super) fn new(in_reasoning: bool) -> Self {
+        Self {
+            state: State::Body(if in_reasoning {
+                Route::Reasoning
+            } else {
+                Route::Text
+            }),
+            tokens: MarkerScanner::new(vec![Marker::exact("<|open|>"), Marker::exact("<|close|>")]),
+            sep: MarkerScanner::new(vec![Marker::exact(SEP)]),
+            prev: 0,
+            seen_open: in_reasoning,
+            in_call: false,
+            arguments: Map::new(),
+            n_arguments: 0,
+            call_text: String::new(),
+        }
+    }
+
+    pub(super) fn keeps_text(&self) -> bool {
+        false
+    }
+
+    pub(super) fn read(
+        &mut self,
+        input: &mut Input<'_>,
+        show: &mut Show,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) {
+        loop {
+            let goes_on = match std::mem::replace(&mut self.state, State::Silent) {
+                State::Json(mut args) => match args.read(input, calls, out) {
+                    ArgsStep::Need => {
+                        self.state = State::Json(args);
+                        false
+                    }
+                    ArgsStep::Done | ArgsStep::Refused => {
+                        self.in_call = false;
+                        true
+                    }
+                },
+                State::Head { opens, head } => self.read_head(opens, head, input, show, calls, out),
+                State::Body(route) => self.read_text(Some(route), input, show, out),
+                State::Silent => self.read_text(None, input, show, out),
+                State::Argument {
+                    key,
+                    is_text,
+                    value,
+                } => self.read_argument(key, is_text, value, input, calls, out),
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        if input.at_end && calls.is_open() {
+            let raw = std::mem::take(&mut self.call_text);
+            calls.reject_block(
+                CallErrorKind::TruncatedToolCall,
+                &raw,
+                "the turn ended before the call did",
+                out,
+            );
+        }
+    }
+
+    fn read_text(
+        &mut self,
+        route: Option<Route>,
+        input: &mut Input<'_>,
+        show: &mut Show,
+        out: &mut Vec<Event>,
+    ) -> bool {
+        let from = input.pos;
+        let bytes = input.text.as_bytes();
+        let mut search = from;
+        let (end, found) = loop {
+            match self.tokens.scan(bytes, search, input.at_end) {
+                Scan::None => break (bytes.len(), None),
+                Scan::Partial(at) => break (at, None),
+                Scan::Found { at, idx, len } => {
+                    let prev = if at > from { bytes[at - 1] } else { self.prev };
+                    match is_mention(input, prev, at, len) {
+                        Some(true) => search = at + len,
+                        Some(false) => break (at, Some((idx, len))),
+                        None => break (at, None),
+                    }
+                }
+            }
+        };
+        if let Some(route) = route {
+            show.text(route, &input.text[from..end], out);
+        }
+        if end > from {
+            self.prev = bytes[end - 1];
+        }
+        input.pos = end;
+        let back = |route: Option<Route>| route.map_or(State::Silent, State::Body);
+        let Some((idx, len)) = found else {
+            self.state = back(route);
+            return false;
+        };
+        input.pos += len;
+        self.prev = 0;
+        if route == Some(Route::Reasoning) && idx == OPEN {
+            show.end(Route::Reasoning, out);
+        }
+        self.state = State::Head {
+            opens: idx != CLOSE,
+            head: String::new(),
+        };
+        true
+    }
+
+    fn read_head(
+        &mut self,
+        opens: bool,
+        mut head: String,
+        input: &mut Input<'_>,
+        show: &mut Show,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) -> bool {
+        let (end, len) = match self
+            .sep
+            .scan(input.text.as_bytes(), input.pos, input.at_end)
+        {
+            Scan::Found { at, len, .. } => (at, Some(len)),
+            Scan::Partial(at) => (at, None),
+            Scan::None => (input.text.len(), None),
+        };
+        head.push_str(&input.text[input.pos..end]);
+        input.pos = end;
+        let Some(len) = len else {
+            if head.len() <= MAX_HEAD_BYTES {
+                self.state = State::Head { opens, head };
+                return false;
+            }
+            show.text(Route::Text, &head, out);
+            self.state = State::Body(Route::Text);
+            return true;
+        };
+        input.pos += len;
+        let name = head.split_whitespace().next().unwrap_or_default();
+        if opens {
+            self.open(name, &head, show, calls, out);
+        } else {
+            self.close(name, show, calls, out);
+        }
+        true
+    }
+
+    fn open(
+        &mut self,
+        name: &str,
+        head: &str,
+        show: &mut Show,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) {
+        self.seen_open = true;
+        self.state = match name {
+            "think" => {
+                show.begin(Route::Reasoning);
+                State::Body(Route::Reasoning)
+            }
+            "call" if show.may_call(calls, out) => {
+                self.in_call = true;
+                self.arguments = Map::new();
+                self.n_arguments = 0;
+                self.call_text.clear();
+                calls.begin(attribute(head, "tool").unwrap_or_default(), None, out);
+                State::Silent
+            }
+            "argument" if self.in_call => State::Argument {
+                key: attribute(head, "key").unwrap_or_default().to_owned(),
+                is_text: attribute(head, "type").is_none_or(|kind| kind == "string"),
+                value: String::new(),
+            },
+            "json" if self.in_call => State::Json(Box::new(JsonArgs::new(calls))),
+            "tools" | "call" | "message" | "argument" | "json" => State::Silent,
+            _ => {
+                show.begin(Route::Text);
+                State::Body(Route::Text)
+            }
+        };
+    }
+
+    fn close(&mut self, name: &str, show: &mut Show, calls: &mut Calls, out: &mut Vec<Event>) {
+        match name {
+            "think" => {
+                if !self.seen_open && !show.in_reasoning {
+                    // The prompt had opened the block and nobody said so.
+                    out.push(Event::Reclassified);
+                    show.any_text = false;
+                    let message = "a closing tag came without an opening one: the text before it is reasoning";
+                    out.push(Event::Diagnostic(Diagnostic::new(
+                        DiagnosticKind::OrphanClose,
+                        message,
+                    )));
+                }
+                show.end(Route::Reasoning, out);
+            }
+            "call" if calls.is_open() => {
+                calls.delta(if self.n_arguments == 0 { "{}" } else { "}" }, out);
+                let object = std::mem::take(&mut self.arguments);
+                calls.end(
+                    ArgumentBody::Object {
+                        object,
+                        repaired: false,
+                    },
+                    out,
+                );
+                calls.settle(false, out);
+                self.in_call = false;
+            }
+            _ => {}
+        }
+        self.state = match name {
+            "think" | "response" => State::Body(Route::Text),
+            _ => State::Silent,
+        };
+    }
+
+    fn read_argument(
+        &mut self,
+        key: String,
+        is_text: bool,
+        mut value: String,
+        input: &mut Input<'_>,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) -> bool {
+        let close = MarkerScanner::new(vec![Marker::exact("<|close|>argument<|sep|>")]);
+        let (end, len) = match close.scan(input.text.as_bytes(), input.pos, input.at_end) {
+            Scan::Found { at, len, .. } => (at, Some(len)),
+            Scan::Partial(at) => (at, None),
+            Scan::None => (input.text.len(), None),
+        };
+        value.push_str(&input.text[input.pos..end]);
+        input.pos = end;
+        if value.len() > calls.limits().max_block_bytes {
+            calls.reject_block(
+                CallErrorKind::ArgumentsTooLarge,
+                &value,
+                "the block is over the byte limit",
+                out,
+            );
+            self.in_call = false;
+            self.state = State::Silent;
+            return true;
+        }
+        let Some(len) = len else {
+            self.state = State::Argument {
+                key,
+                is_text,
+                value,
+            };
+            return false;
+        };
+        input.pos += len;
+        let read = if is_text { None } else { json_of(&value) };
+        let read = read.unwrap_or(Value::String(value));
+        let head = if self.n_arguments == 0 { "{" } else { ", " };
+        self.n_arguments += 1;
+        let piece = format!(
+            "{head}{}: {}",
+            Value::from(key.as_str()),
+            to_python_json(&read, None)
+        );
+        calls.delta(&piece, out);
+        self.call_text.push_str(&piece);
+        self.arguments.insert(key, read);
+        self.state = State::Silent;
+        true
+    }
+}
+
+fn attribute<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = head.split_once(&format!(" {name}=\""))?;
+    rest.split_once('"').map(|(value, _)| value)
+}
+
+fn json_of(text: &str) -> Option<Value> {
+    let text = text.trim();
+    read_json(text, 64).ok().or_else(|| {
+        let (value, len) = read_lenient(text, 64).ok()?;
+        (len == text.len()).then_some(value)
+    })
+}

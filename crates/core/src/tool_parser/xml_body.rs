@@ -1,0 +1,687 @@
+//! Bodies in which every argument has an element of its own.
+
+use serde_json::{Map, Value};
+
+use super::block::{At, BlockRules, ENDED, Head, Input, Place, Progress, skip_to_close};
+use super::calls::{ArgumentBody, Calls};
+use crate::chat::{CallErrorKind, Event};
+use crate::schema::text_to_value;
+use crate::text::{
+    Marker, MarkerScanner, Scan, prefix_within, read_json, read_lenient, to_python_json,
+};
+
+/// Longest name or key, with what frames it, in bytes.
+const MAX_NAME_BYTES: usize = 512;
+
+/// Where the type of a value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueTyping {
+    /// From the schema; a parameter without one is a string.
+    Schema,
+    /// From the schema; a parameter without one is JSON if it reads as JSON.
+    SchemaOrJson,
+    /// From the element's `string="true"` or `string="false"`.
+    Attribute,
+}
+
+/// How the text of a value stands in its element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueFraming {
+    /// One line end at each side is framing.
+    Lines,
+    /// Every character counts.
+    Verbatim,
+    /// As verbatim, and `<![CDATA[..]]>` is taken off.
+    Cdata,
+}
+
+/// The elements of a dialect.
+#[derive(Debug, Clone)]
+pub(crate) struct XmlRules {
+    pub(crate) section_open: Option<String>,
+    pub(crate) section_close: Option<String>,
+    pub(crate) call_open: String,
+    /// What ends the name. Empty: the name ends with its line or where a tag begins.
+    pub(crate) name_end: String,
+    pub(crate) call_close: String,
+    pub(crate) param_open: String,
+    pub(crate) key_end: String,
+    /// Stands between key and value, white space around it.
+    pub(crate) value_open: String,
+    /// Empty: the element is named after its key.
+    pub(crate) param_close: String,
+    pub(crate) typing: ValueTyping,
+    pub(crate) framing: ValueFraming,
+    /// Texts between calls that mean nothing.
+    pub(crate) noise: Vec<String>,
+}
+
+enum State {
+    Seek,
+    Name,
+    Params,
+    Key,
+    ValueOpen { key: String, is_text: Option<bool> },
+    Value(Box<OpenValue>),
+    Skip,
+}
+
+struct OpenValue {
+    key: String,
+    is_text: Option<bool>,
+    from: usize,
+    ends: MarkerScanner,
+    cdata: bool,
+}
+
+pub(crate) struct XmlBody {
+    state: State,
+    in_section: bool,
+    begins_at: usize,
+    arguments: Map<String, Value>,
+    n_params: usize,
+}
+
+impl XmlRules {
+    /// Whether calls begin at the input's position, behind the marker `opened_by`.
+    pub(crate) fn head(
+        &self,
+        opened_by: &str,
+        place: Place,
+        input: &Input<'_>,
+        calls: &Calls,
+    ) -> Head<XmlBody> {
+        let in_section = self.section_open.as_deref() == Some(opened_by);
+        let mut ahead = Input {
+            text: input.text,
+            pos: input.pos,
+            at_end: input.at_end,
+        };
+        if in_section {
+            while let Some(noise) = self.noise.iter().find(|noise| ahead.at(noise) == At::Yes) {
+                ahead.pos += noise.len();
+                ahead.skip_space();
+            }
+            if self.noise.iter().any(|noise| ahead.at(noise) == At::Cut) {
+                return Head::More;
+            }
+            match ahead.at(&self.call_open) {
+                At::Yes => ahead.pos += self.call_open.len(),
+                At::Cut => return Head::More,
+                At::No => return Head::No,
+            }
+        }
+        match self.name_end(&ahead) {
+            Name::Ends { name, after } => {
+                if !is_name(name) {
+                    return Head::No;
+                }
+                ahead.pos = after;
+                ahead.skip_space();
+                match ahead.peek() {
+                    None => return Head::More,
+                    Some(b'<' | b']') => {}
+                    Some(_) => return Head::No,
+                }
+                // A bare word after a marker in the middle of a line is a mention.
+                if self.name_end.is_empty() && place == Place::MidLine && !calls.is_tool(name) {
+                    return Head::No;
+                }
+                Head::Yes(XmlBody {
+                    state: if in_section { State::Seek } else { State::Name },
+                    in_section,
+                    begins_at: input.pos,
+                    arguments: Map::new(),
+                    n_params: 0,
+                })
+            }
+            Name::Cut => Head::More,
+            Name::Wrong => Head::No,
+        }
+    }
+
+    fn name_end<'a>(&self, input: &Input<'a>) -> Name<'a> {
+        let all = &input.text[input.pos..];
+        let rest = prefix_within(all, MAX_NAME_BYTES + 64);
+        let found = if self.name_end.is_empty() {
+            let at = rest.find(['\n', '<']);
+            // A line end belongs to the framing, a tag does not belong to the name.
+            at.map(|at| (at, at + usize::from(rest.as_bytes()[at] == b'\n')))
+        } else {
+            rest.find(&self.name_end)
+                .map(|at| (at, at + self.name_end.len()))
+        };
+        match found {
+            Some((at, after)) if at <= MAX_NAME_BYTES => Name::Ends {
+                name: rest[..at].trim(),
+                after: input.pos + after,
+            },
+            None if rest.len() <= MAX_NAME_BYTES && looks_like_name(rest) => Name::Cut,
+            _ => Name::Wrong,
+        }
+    }
+
+    /// The markers that may end the value of `key`.
+    fn value_ends(&self, key: &str) -> MarkerScanner {
+        let mut ends = if self.param_close.is_empty() {
+            let open = self.param_open.trim_end_matches('<');
+            vec![Marker::exact(format!("{open}</{key}>"))]
+        } else {
+            vec![Marker::exact(self.param_close.clone())]
+        };
+        if self.framing == ValueFraming::Lines {
+            ends.push(Marker::exact(format!("\n{}", self.param_open)));
+            ends.push(Marker::exact(format!("\n{}", self.call_close)));
+        }
+        MarkerScanner::new(ends)
+    }
+}
+
+enum Name<'a> {
+    Ends { name: &'a str, after: usize },
+    Cut,
+    Wrong,
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .chars()
+            .all(|c| !c.is_whitespace() && !matches!(c, '<' | '>' | '{' | '}'))
+}
+
+/// True if this may be the start of a name and of what ends it.
+fn looks_like_name(text: &str) -> bool {
+    let name = text
+        .trim_start()
+        .split(['<', '"', '>'])
+        .next()
+        .unwrap_or_default();
+    name.chars()
+        .all(|c| !c.is_whitespace() && !matches!(c, '{' | '}'))
+}
+
+impl XmlBody {
+    pub(crate) fn is_skipping(&self) -> bool {
+        matches!(self.state, State::Skip)
+    }
+
+    pub(crate) fn read(
+        &mut self,
+        rules: &BlockRules,
+        xml: &XmlRules,
+        input: &mut Input<'_>,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) -> Progress {
+        loop {
+            let from = input.pos;
+            let step = match &mut self.state {
+                State::Seek => self.read_seek(xml, input, calls, out),
+                State::Name => self.read_name(xml, input, calls, out),
+                State::Params => self.read_params(xml, input, calls, out),
+                State::Key => self.read_key(xml, input),
+                State::ValueOpen { key, is_text } => {
+                    let (key, is_text) = (std::mem::take(key), *is_text);
+                    self.read_value_open(key, is_text, xml, input)
+                }
+                State::Value(_) => self.read_value(xml, input, calls, out),
+                State::Skip => Some(skip_to_close(rules, input)),
+            };
+            match step {
+                None => {}
+                Some(Progress::Need) if input.at_end && !self.is_skipping() => {
+                    self.refuse(
+                        CallErrorKind::TruncatedToolCall,
+                        "the turn ended before the call did",
+                        input,
+                        calls,
+                        out,
+                    );
+                    input.pos = input.text.len();
+                    return ENDED;
+                }
+                Some(Progress::Need) => {
+                    if input.text.len() - self.begins_at > calls.limits().max_block_bytes
+                        && !self.is_skipping()
+                    {
+                        self.refuse(
+                            CallErrorKind::ArgumentsTooLarge,
+                            "the block is over the byte limit",
+                            input,
+                            calls,
+                            out,
+                        );
+                        input.pos = from.max(input.pos);
+                        continue;
+                    }
+                    return Progress::Need;
+                }
+                Some(progress) => return progress,
+            }
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        kind: CallErrorKind,
+        message: &str,
+        input: &Input<'_>,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) {
+        let raw = &input.text[self.begins_at.min(input.pos)..];
+        calls.reject_block(kind, raw, message, out);
+        self.state = State::Skip;
+    }
+
+    /// Between calls.
+    fn read_seek(
+        &mut self,
+        xml: &XmlRules,
+        input: &mut Input<'_>,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) -> Option<Progress> {
+        let from = input.pos;
+        loop {
+            input.skip_space();
+            if input.peek().is_none() {
+                if input.at_end {
+                    return Some(ENDED);
+                }
+                input.pos = from;
+                return Some(Progress::Need);
+            }
+            if input.at(&xml.call_open) == At::Yes {
+                self.begins_at = input.pos;
+                input.pos += xml.call_open.len();
+                self.state = State::Name;
+                return None;
+            }
+            if let Some(close) = xml
+                .section_close
+                .as_ref()
+                .filter(|close| input.at(close) == At::Yes)
+            {
+                input.pos += close.len();
+                calls.settle(false, out);
+                return Some(ENDED);
+            }
+            if let Some(noise) = xml.noise.iter().find(|noise| input.at(noise) == At::Yes) {
+                input.pos += noise.len();
+                continue;
+            }
+            let mut known = [Some(&xml.call_open), xml.section_close.as_ref()]
+                .into_iter()
+                .flatten()
+                .chain(&xml.noise);
+            let is_cut = known.any(|known| input.at(known) == At::Cut);
+            input.pos = from;
+            if is_cut && !input.at_end {
+                return Some(Progress::Need);
+            }
+            calls.settle(false, out);
+            return Some(Progress::Ended { owed_close: true });
+        }
+    }
+
+    fn read_name(
+        &mut self,
+        xml: &XmlRules,
+        input: &mut Input<'_>,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) -> Option<Progress> {
+        match xml.name_end(input) {
+            Name::Ends { name, after } => {
+                self.arguments = Map::new();
+                self.n_params = 0;
+                calls.begin(name, None, out);
+                input.pos = after;
+                self.state = State::Params;
+                None
+            }
+            Name::Cut => Some(Progress::Need),
+            Name::Wrong => {
+                self.refuse(
+                    CallErrorKind::MalformedArguments,
+                    "the call has no name",
+                    input,
+                    calls,
+                    out,
+                );
+                None
+            }
+        }
+    }
+
+    /// Between the parameters of a call.
+    fn read_params(
+        &mut self,
+        xml: &XmlRules,
+        input: &mut Input<'_>,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) -> Option<Progress> {
+        let from = input.pos;
+        input.skip_space();
+        if input.at(&xml.call_close) == At::Yes {
+            input.pos += xml.call_close.len();
+            self.end_call(calls, out);
+            return self.after_call();
+        }
+        let tag_close =
+            xml.param_close.is_empty() && input.at(&format!("{}/", xml.param_open)) != At::No;
+        if input.at(&xml.param_open) == At::Yes && !tag_close {
+            input.pos += xml.param_open.len();
+            self.state = State::Key;
+            return None;
+        }
+        // A group that closes before its call does.
+        if let Some(close) = xml
+            .section_close
+            .as_ref()
+            .filter(|close| input.at(close) == At::Yes)
+        {
+            input.pos += close.len();
+            self.end_call(calls, out);
+            calls.settle(false, out);
+            return Some(ENDED);
+        }
+        let mut known = [
+            Some(&xml.call_close),
+            Some(&xml.param_open),
+            xml.section_close.as_ref(),
+        ]
+        .into_iter()
+        .flatten();
+        if input.peek().is_none() || known.any(|known| input.at(known) == At::Cut) {
+            input.pos = from;
+            return Some(Progress::Need);
+        }
+        self.refuse(
+            CallErrorKind::MalformedArguments,
+            "a parameter expected",
+            input,
+            calls,
+            out,
+        );
+        None
+    }
+
+    fn after_call(&mut self) -> Option<Progress> {
+        if self.in_section {
+            self.state = State::Seek;
+            return None;
+        }
+        Some(Progress::Ended { owed_close: true })
+    }
+
+    fn end_call(&mut self, calls: &mut Calls, out: &mut Vec<Event>) {
+        calls.delta(if self.n_params == 0 { "{}" } else { "}" }, out);
+        let object = std::mem::take(&mut self.arguments);
+        calls.end(
+            ArgumentBody::Object {
+                object,
+                repaired: false,
+            },
+            out,
+        );
+    }
+
+    fn read_key(&mut self, xml: &XmlRules, input: &mut Input<'_>) -> Option<Progress> {
+        let rest = input.rest();
+        let near = prefix_within(rest, MAX_NAME_BYTES + 64);
+        let Some(at) = near.find(&xml.key_end).filter(|at| *at <= MAX_NAME_BYTES) else {
+            if rest.len() <= MAX_NAME_BYTES {
+                return Some(Progress::Need);
+            }
+            // No end in sight: what follows is taken for an empty key's value.
+            self.state = State::ValueOpen {
+                key: String::new(),
+                is_text: None,
+            };
+            return None;
+        };
+        let header = &rest[..at];
+        let (key, attributes) = match header.split_once('"') {
+            Some((key, attributes)) => (key, attributes),
+            None => (header, ""),
+        };
+        let is_text = match (
+            attributes.contains("\"true"),
+            attributes.contains("\"false"),
+        ) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        };
+        let key = key.trim().to_owned();
+        input.pos += at + xml.key_end.len();
+        self.state = State::ValueOpen { key, is_text };
+        None
+    }
+
+    fn read_value_open(
+        &mut self,
+        key: String,
+        is_text: Option<bool>,
+        xml: &XmlRules,
+        input: &mut Input<'_>,
+    ) -> Option<Progress> {
+        if !xml.value_open.is_empty() {
+            let from = input.pos;
+            input.skip_space();
+            match input.at(&xml.value_open) {
+                At::Yes => input.pos += xml.value_open.len(),
+                At::Cut => {
+                    input.pos = from;
+                    self.state = State::ValueOpen { key, is_text };
+                    return Some(Progress::Need);
+                }
+                At::No => input.pos = from,
+            }
+        }
+        let cdata = xml.framing == ValueFraming::Cdata;
+        if cdata && input.at(CDATA_OPEN) == At::Cut && !input.at_end {
+            self.state = State::ValueOpen { key, is_text };
+            return Some(Progress::Need);
+        }
+        let in_cdata = cdata && input.at(CDATA_OPEN) == At::Yes;
+        self.state = State::Value(Box::new(OpenValue {
+            ends: if in_cdata {
+                MarkerScanner::new(vec![Marker::exact("]]>")])
+            } else {
+                xml.value_ends(&key)
+            },
+            key,
+            is_text,
+            from: input.pos,
+            cdata: in_cdata,
+        }));
+        None
+    }
+
+    fn read_value(
+        &mut self,
+        xml: &XmlRules,
+        input: &mut Input<'_>,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) -> Option<Progress> {
+        let State::Value(value) = &mut self.state else {
+            return None;
+        };
+        let bytes = input.text.as_bytes();
+        match value.ends.scan(bytes, input.pos, input.at_end) {
+            Scan::None => {
+                input.pos = bytes.len();
+                return Some(Progress::Need);
+            }
+            Scan::Partial(at) => {
+                input.pos = at;
+                return Some(Progress::Need);
+            }
+            Scan::Found { at, len, .. } if value.cdata => {
+                // The element closes after the CDATA section.
+                value.cdata = false;
+                value.ends = xml.value_ends(&value.key);
+                input.pos = at + len;
+                return None;
+            }
+            Scan::Found { at, idx, len } => {
+                let mut after = Input {
+                    text: input.text,
+                    pos: at + len,
+                    at_end: input.at_end,
+                };
+                if idx == 0 {
+                    match xml.follows_value(&mut after) {
+                        Some(true) => {}
+                        Some(false) => {
+                            input.pos = at + len;
+                            return None;
+                        }
+                        None => {
+                            input.pos = at;
+                            return Some(Progress::Need);
+                        }
+                    }
+                }
+                let text = &input.text[value.from.min(at)..at];
+                let read = xml.read_text(text, &value.key, value.is_text, calls.open_schema());
+                let head = if self.n_params == 0 { "{" } else { ", " };
+                self.n_params += 1;
+                let piece = format!(
+                    "{head}{}: {}",
+                    Value::from(value.key.as_str()),
+                    to_python_json(&read, None)
+                );
+                calls.delta(&piece, out);
+                self.arguments.insert(std::mem::take(&mut value.key), read);
+                // A missing closing tag: the next element is read as such.
+                input.pos = if idx == 0 { at + len } else { at };
+                self.state = State::Params;
+            }
+        }
+        None
+    }
+}
+
+const CDATA_OPEN: &str = "<![CDATA[";
+
+impl XmlRules {
+    /// True if what follows shows that the closing tag before it was one: another element, or
+    /// the end of the call. `None`: more text is needed.
+    fn follows_value(&self, input: &mut Input<'_>) -> Option<bool> {
+        input.skip_space();
+        if input.peek().is_none() {
+            return input.at_end.then_some(true);
+        }
+        let known = [
+            Some(&self.param_open),
+            Some(&self.call_close),
+            self.section_close.as_ref(),
+        ];
+        let places: Vec<At> = known
+            .into_iter()
+            .flatten()
+            .map(|known| input.at(known))
+            .collect();
+        if places.contains(&At::Yes) {
+            return Some(true);
+        }
+        if places.contains(&At::Cut) {
+            return input.at_end.then_some(true);
+        }
+        Some(false)
+    }
+
+    fn read_text(
+        &self,
+        text: &str,
+        key: &str,
+        is_text: Option<bool>,
+        schema: Option<&Value>,
+    ) -> Value {
+        let text = match self.framing {
+            ValueFraming::Verbatim => text,
+            ValueFraming::Lines => {
+                let text = text.strip_prefix('\n').unwrap_or(text);
+                text.strip_suffix('\n').unwrap_or(text)
+            }
+            ValueFraming::Cdata => {
+                let inner = text
+                    .trim()
+                    .strip_prefix(CDATA_OPEN)
+                    .and_then(|text| text.strip_suffix("]]>"));
+                inner.unwrap_or(text)
+            }
+        };
+        if self.typing == ValueTyping::Attribute
+            && let Some(is_text) = is_text
+        {
+            let json = (!is_text).then(|| json_of(text)).flatten();
+            return json.unwrap_or_else(|| Value::from(text));
+        }
+        let property = schema.and_then(|schema| schema.get("properties")?.get(key));
+        if self.param_close.is_empty() && text.trim_start().starts_with(&self.param_open) {
+            return self.read_nested(text, property, 0);
+        }
+        match (schema, property) {
+            (Some(root), Some(property)) => text_to_value(root, Some(property), text),
+            _ if self.typing == ValueTyping::Schema => Value::from(text),
+            _ => json_of(text).unwrap_or_else(|| Value::from(text)),
+        }
+    }
+
+    /// Elements inside a value: an object, or an array if all have the name `item`.
+    fn read_nested(&self, text: &str, schema: Option<&Value>, depth: usize) -> Value {
+        let mut members = Map::new();
+        let mut items = Vec::new();
+        let mut rest = text.trim_start();
+        let prefix = self.param_open.trim_end_matches('<');
+        while let Some(inner) = rest.strip_prefix(self.param_open.as_str()) {
+            let Some((key, after)) = inner.split_once('>') else {
+                break;
+            };
+            let close = format!("{prefix}</{key}>");
+            let Some((value, after)) = after.split_once(close.as_str()) else {
+                break;
+            };
+            let part = schema.and_then(|schema| {
+                schema
+                    .get("properties")?
+                    .get(key)
+                    .or_else(|| schema.get("items"))
+            });
+            let value = if depth < 16 && value.trim_start().starts_with(&self.param_open) {
+                self.read_nested(value, part, depth + 1)
+            } else {
+                match part {
+                    Some(part) => text_to_value(part, Some(part), value),
+                    None => json_of(value).unwrap_or_else(|| Value::from(value)),
+                }
+            };
+            if key == "item" {
+                items.push(value.clone());
+            }
+            members.insert(key.to_owned(), value);
+            rest = after.trim_start();
+        }
+        if !items.is_empty() && members.len() == 1 {
+            Value::Array(items)
+        } else {
+            Value::Object(members)
+        }
+    }
+}
+
+fn json_of(text: &str) -> Option<Value> {
+    let text = text.trim();
+    read_json(text, 64).ok().or_else(|| {
+        let (value, len) = read_lenient(text, 64).ok()?;
+        (len == text.len()).then_some(value)
+    })
+}
