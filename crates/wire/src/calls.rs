@@ -5,16 +5,16 @@
 //! of [`Calls::find`].
 
 use twopass_core::chat::{
-    Arguments, CallErrorKind, Event, InvalidToolCall, OpaqueItem, OpaqueKind, ToolCall,
+    Arguments, CallErrorKind, Diagnostic, DiagnosticKind, Event, InvalidToolCall, OpaqueItem,
+    OpaqueKind, ToolCall,
 };
+use twopass_core::text::{ArgumentError, DecodedArguments, JsonLimits, decode_arguments};
 
 use crate::json::string;
 use crate::request::DecodeContext;
 
 /// The most calls that one turn may make; further ones are rejected, cheaply.
 const MAX_CALLS: usize = 256;
-/// The most bytes of one call's arguments.
-const MAX_ARGUMENT_BYTES: usize = 4 << 20;
 
 /// One fragment.
 #[derive(Debug, Default)]
@@ -82,6 +82,7 @@ pub(crate) struct FinishedCalls {
     pub(crate) calls: Vec<ToolCall>,
     pub(crate) invalid: Vec<InvalidToolCall>,
     pub(crate) items: Vec<OpaqueItem>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
 impl Calls {
@@ -255,7 +256,19 @@ impl Calls {
                 finished.items.push(item);
             }
             match self.check(partial, end) {
-                Ok(call) => {
+                Ok((call, repaired)) => {
+                    if repaired {
+                        let diagnostic = Diagnostic::new(
+                            DiagnosticKind::RepairedJson,
+                            format!(
+                                "the arguments of the call of `{}` were readable only by the \
+                                 lenient reader",
+                                call.name
+                            ),
+                        );
+                        out.push(Event::Diagnostic(diagnostic.clone()));
+                        finished.diagnostics.push(diagnostic);
+                    }
                     out.push(Event::CallFinished {
                         call_idx,
                         call: call.clone(),
@@ -290,52 +303,56 @@ impl Calls {
         finished
     }
 
-    fn check(&self, partial: Partial, end: End) -> Result<ToolCall, Box<InvalidToolCall>> {
-        let id = partial.id;
-        let name = partial.name.map(|name| self.context.own_name(&name));
-        let reject = |name: Option<String>, arguments: String, kind, message: String| {
+    /// The call, and true if only the lenient reader could read it (case rules 10, 11).
+    fn check(&self, partial: Partial, end: End) -> Result<(ToolCall, bool), Box<InvalidToolCall>> {
+        let Partial {
+            id,
+            name,
+            arguments: raw,
+            too_large,
+            ..
+        } = partial;
+        let name = name.map(|name| self.context.own_name(&name));
+        let reject = |name, arguments, kind, message: &str| {
             Err(Box::new(InvalidToolCall {
                 id: id.clone(),
                 name,
                 arguments,
                 kind,
                 path: None,
-                message,
+                message: message.to_owned(),
             }))
         };
-        if partial.too_large {
-            return reject(
-                name,
-                partial.arguments,
-                CallErrorKind::ArgumentsTooLarge,
-                format!("arguments are larger than {MAX_ARGUMENT_BYTES} bytes"),
-            );
+        if too_large {
+            let most = JsonLimits::default().max_bytes;
+            let message = format!("arguments are larger than {most} bytes");
+            return reject(name, raw, CallErrorKind::ArgumentsTooLarge, &message);
         }
         let Some(name) = name else {
-            return reject(
-                None,
-                partial.arguments,
-                CallErrorKind::MalformedArguments,
-                "the call names no tool".to_owned(),
-            );
+            let message = "the call names no tool";
+            return reject(None, raw, CallErrorKind::MalformedArguments, message);
         };
-        match read_call_arguments(&partial.arguments) {
-            Ok(arguments) => Ok(ToolCall {
-                id,
-                name,
-                arguments,
-            }),
-            Err(_) if end == End::Cut => reject(
+        match read_call_arguments(&raw) {
+            Ok((arguments, repaired)) if end == End::Whole || !repaired => Ok((
+                ToolCall {
+                    id,
+                    name,
+                    arguments,
+                },
+                repaired,
+            )),
+            _ if end == End::Cut => reject(
                 Some(name),
-                partial.arguments,
+                raw,
                 CallErrorKind::TruncatedToolCall,
-                "the turn was cut before the call was complete".to_owned(),
+                "the turn was cut before the call was complete",
             ),
-            Err(message) => reject(
+            Err(error) => reject(Some(name), raw, error.kind, &error.message),
+            Ok(_) => reject(
                 Some(name),
-                partial.arguments,
+                raw,
                 CallErrorKind::MalformedArguments,
-                message,
+                "the arguments cannot be read",
             ),
         }
     }
@@ -362,25 +379,28 @@ fn take_arguments(partial: &mut Partial, raw: &str) {
     if piece.len() > 1 && piece == partial.arguments && partial.is_complete() {
         return;
     }
-    if partial.arguments.len() + piece.len() > MAX_ARGUMENT_BYTES {
+    if partial.arguments.len() + piece.len() > JsonLimits::default().max_bytes {
         partial.too_large = true;
         return;
     }
     partial.arguments.push_str(&piece);
 }
 
-/// Argument text of a finished call: an object; nothing and null are the empty one; a
-/// string that holds an object is read once more.
-pub(crate) fn read_call_arguments(text: &str) -> Result<Arguments, String> {
-    let text = text.trim();
-    if text.is_empty() || text == "null" {
-        return Ok(Arguments::from_object(serde_json::Map::new()));
-    }
-    Arguments::from_text(text).or_else(|error| {
-        string(text)
-            .and_then(|inner| Arguments::from_text(inner).ok())
-            .ok_or_else(|| error.to_string())
-    })
+/// Argument text of a call, and true if only the lenient reader could read it.
+///
+/// # Errors
+/// It is no object, even read leniently.
+pub(crate) fn read_call_arguments(text: &str) -> Result<(Arguments, bool), ArgumentError> {
+    let DecodedArguments {
+        object,
+        text,
+        repaired,
+    } = decode_arguments(text, &JsonLimits::default())?;
+    // The text as it was written keeps integers beyond 64 bits.
+    let arguments = text
+        .and_then(|text| Arguments::from_text(text).ok())
+        .unwrap_or_else(|| Arguments::from_object(object));
+    Ok((arguments, repaired))
 }
 
 /// An id that no call of the conversation bears; it is taken from now on.

@@ -2,7 +2,7 @@
 //! among them.
 
 use serde_json::{Value, json};
-use twopass_core::chat::{BadRequest, Media, MediaSource, Message, Part, ToolCall};
+use twopass_core::chat::{Arguments, BadRequest, Media, MediaSource, Message, Part, ToolCall};
 
 use crate::calls::read_call_arguments;
 use crate::json::{Fields, Lenient, brief, string};
@@ -148,9 +148,10 @@ pub(crate) fn read_call(item: &str, call_idx: usize) -> Option<ToolCall> {
         .find_map(|name| fields.raw(name).or_else(|| outer.raw(name)))
         .unwrap_or("{}");
     let arguments = string(arguments).unwrap_or_else(|| arguments.to_owned());
-    let arguments = read_call_arguments(&arguments)
-        .or_else(|_| read_call_arguments("{}"))
-        .ok()?;
+    let arguments = read_call_arguments(&arguments).map_or_else(
+        |_| Arguments::from_object(serde_json::Map::new()),
+        |(arguments, _)| arguments,
+    );
     Some(ToolCall {
         id: outer
             .text("id")

@@ -16,7 +16,8 @@ use std::collections::HashSet;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WireFacts {
-    /// The field of the cap on the whole output.
+    /// The field of the cap on the whole output, on Chat Completions; other wires have one
+    /// name for it.
     pub max_tokens_field: MaxTokensField,
     /// The cap to send if the request has none, where one is demanded.
     pub max_tokens_default: Option<u32>,

@@ -15,16 +15,23 @@
 //! ```
 #![warn(missing_docs)]
 
+pub mod anthropic_messages;
 mod body;
 mod calls;
 mod content;
+pub mod embeddings;
 pub mod error;
 pub mod facts;
 pub mod fault;
 pub mod generate;
 pub mod history;
 mod json;
+mod linear;
+pub mod models;
+pub mod ndjson;
+pub mod ollama_chat;
 pub mod openai_chat;
+pub mod openai_responses;
 mod request;
 pub mod sse;
 mod turn;

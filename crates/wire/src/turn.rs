@@ -86,6 +86,7 @@ impl Turn {
         let finished = self.calls.finish(end, out);
         let mut reply = std::mem::take(&mut self.reply);
         reply.provider_items.extend(finished.items);
+        reply.diagnostics.extend(finished.diagnostics);
         reply.tool_calls = finished.calls;
         reply.invalid_tool_calls = finished.invalid;
         reply.stop_reason = match stop {

@@ -237,7 +237,7 @@ pub(crate) fn read_tools(fields: &Fields<'_>) -> Result<Vec<ToolSpec>, BadReques
         .collect()
 }
 
-fn read_tool(path: String, text: &str) -> Result<ToolSpec, BadRequest> {
+pub(crate) fn read_tool(path: String, text: &str) -> Result<ToolSpec, BadRequest> {
     let outer = Fields::read(path, text)?;
     let fields = match outer.raw("function") {
         Some(function) => Fields::read(outer.path_of("function"), function)?,

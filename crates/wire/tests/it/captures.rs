@@ -17,6 +17,8 @@ use crate::read::{Format, read_stream_cut, read_whole};
 fn format_of(path: &str) -> Option<Format> {
     match path {
         "/v1/chat/completions" => Some(Format::Chat),
+        "/v1/responses" => Some(Format::Responses),
+        "/v1/messages" => Some(Format::Anthropic),
         _ => None,
     }
 }

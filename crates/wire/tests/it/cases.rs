@@ -12,13 +12,19 @@ use twopass_wire::facts::{
     IdFormat, MaxTokensField, ReasoningField, ReasoningReplay, ThinkingField, WireFacts,
 };
 use twopass_wire::fault::Fault;
-use twopass_wire::{DecodeContext, Encoded, Thinking, WireRequest, openai_chat};
+use twopass_wire::{
+    DecodeContext, Encoded, Thinking, WireRequest, anthropic_messages, ollama_chat, openai_chat,
+    openai_responses,
+};
 
 use crate::read::{Format, Outcome, read_stream_cut, read_whole};
 
 fn format_of(component: &str) -> Option<Format> {
     match component {
         "chat_client" => Some(Format::Chat),
+        "responses_client" => Some(Format::Responses),
+        "anthropic_client" => Some(Format::Anthropic),
+        "ollama_client" => Some(Format::Ollama),
         _ => None,
     }
 }
@@ -26,6 +32,9 @@ fn format_of(component: &str) -> Option<Format> {
 fn facts_of(format: Format, profile: &Value, params: &Value) -> WireFacts {
     let mut facts = match format {
         Format::Chat => WireFacts::CHAT,
+        Format::Responses => WireFacts::RESPONSES,
+        Format::Anthropic => WireFacts::ANTHROPIC,
+        Format::Ollama => WireFacts::OLLAMA,
     };
     let text = |name: &str| profile[name].as_str();
     if let Some(field) = text("max_tokens_field").and_then(MaxTokensField::from_name) {
@@ -86,7 +95,9 @@ fn message_of(format: Format, value: &Value) -> Message {
         });
     }
     let kind = match format {
-        Format::Chat => OpaqueKind::ReasoningDetail,
+        Format::Chat | Format::Ollama => OpaqueKind::ReasoningDetail,
+        Format::Responses => OpaqueKind::ResponsesItem,
+        Format::Anthropic => OpaqueKind::AnthropicBlock,
     };
     for item in value["provider_items"].as_array().into_iter().flatten() {
         message
@@ -144,9 +155,13 @@ fn request_of(format: Format, input: &Value) -> (WireRequest, WireFacts) {
 }
 
 fn encode(format: Format, request: &WireRequest, facts: &WireFacts) -> Encoded {
-    match format {
-        Format::Chat => openai_chat::encode_request(request, facts).unwrap(),
-    }
+    let encoded = match format {
+        Format::Chat => openai_chat::encode_request(request, facts),
+        Format::Responses => openai_responses::encode_request(request, facts),
+        Format::Anthropic => anthropic_messages::encode_request(request, facts),
+        Format::Ollama => ollama_chat::encode_request(request, facts),
+    };
+    encoded.unwrap()
 }
 
 /// The bytes of an answer, and whether it is a stream.

@@ -14,4 +14,5 @@ mod generate_request;
 mod generate_stream;
 mod read;
 mod replies;
+mod roundtrip;
 mod sse;

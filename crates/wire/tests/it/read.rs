@@ -3,13 +3,18 @@
 use serde_json::value::RawValue;
 use twopass_core::chat::{Event, Reply};
 use twopass_wire::fault::Fault;
-use twopass_wire::sse::{Decoder, DecoderOptions, encode_event};
-use twopass_wire::{DecodeContext, openai_chat};
+use twopass_wire::sse::{Decoder, DecoderOptions, SseEvent, encode_event};
+use twopass_wire::{
+    DecodeContext, anthropic_messages, ndjson, ollama_chat, openai_chat, openai_responses,
+};
 
 /// The formats of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Chat,
+    Responses,
+    Anthropic,
+    Ollama,
 }
 
 impl Format {
@@ -22,11 +27,59 @@ impl Format {
             let data = data.unwrap_or_else(|_| event.get().to_owned());
             match self {
                 Self::Chat => encode_event(None, &data, &mut out),
+                Self::Ollama => {
+                    out.push_str(&data);
+                    out.push('\n');
+                }
+                Self::Responses | Self::Anthropic => {
+                    let value: serde_json::Value = serde_json::from_str(&data).unwrap();
+                    encode_event(value["type"].as_str(), &data, &mut out);
+                }
             }
         }
         out
     }
+
+    fn decoder(self, context: DecodeContext) -> Box<dyn Read> {
+        match self {
+            Self::Chat => Box::new(openai_chat::StreamDecoder::new(context)),
+            Self::Responses => Box::new(openai_responses::StreamDecoder::new(context)),
+            Self::Anthropic => Box::new(anthropic_messages::StreamDecoder::new(context)),
+            Self::Ollama => Box::new(ollama_chat::StreamDecoder::new(context)),
+        }
+    }
 }
+
+trait Read {
+    fn push(&mut self, event: &SseEvent, out: &mut Vec<Event>) -> Result<(), Fault>;
+    fn push_whole(&mut self, body: &[u8], out: &mut Vec<Event>) -> Result<(), Fault>;
+    fn partial(&self) -> &Reply;
+    fn finish(&mut self, out: &mut Vec<Event>) -> Result<Reply, Fault>;
+}
+
+macro_rules! read {
+    ($decoder:ty, $event:ident => $data:expr) => {
+        impl Read for $decoder {
+            fn push(&mut self, $event: &SseEvent, out: &mut Vec<Event>) -> Result<(), Fault> {
+                <$decoder>::push(self, $data, out)
+            }
+            fn push_whole(&mut self, body: &[u8], out: &mut Vec<Event>) -> Result<(), Fault> {
+                <$decoder>::push_whole(self, body, out)
+            }
+            fn partial(&self) -> &Reply {
+                <$decoder>::partial(self)
+            }
+            fn finish(&mut self, out: &mut Vec<Event>) -> Result<Reply, Fault> {
+                <$decoder>::finish(self, out)
+            }
+        }
+    };
+}
+
+read!(openai_chat::StreamDecoder, event => event);
+read!(openai_responses::StreamDecoder, event => event);
+read!(anthropic_messages::StreamDecoder, event => event);
+read!(ollama_chat::StreamDecoder, event => &event.data);
 
 /// What came of an answer.
 #[derive(Debug, PartialEq)]
@@ -38,18 +91,41 @@ pub(crate) struct Outcome {
 
 pub(crate) fn read_whole(format: Format, body: &[u8], context: DecodeContext) -> Outcome {
     let mut events = Vec::new();
-    match format {
-        Format::Chat => {
-            let mut decoder = openai_chat::StreamDecoder::new(context);
-            let result = decoder.push_whole(body, &mut events);
-            let partial = decoder.partial().clone();
-            let reply = result.and_then(|()| decoder.finish(&mut events));
-            Outcome {
-                reply,
-                partial,
-                events: merged(events),
-            }
+    let mut decoder = format.decoder(context);
+    let result = decoder.push_whole(body, &mut events);
+    end(decoder, result, events)
+}
+
+fn end(mut decoder: Box<dyn Read>, result: Result<(), Fault>, mut events: Vec<Event>) -> Outcome {
+    let partial = decoder.partial().clone();
+    let reply = result.and_then(|()| decoder.finish(&mut events));
+    Outcome {
+        reply,
+        partial,
+        events: merged(events),
+    }
+}
+
+enum Framing {
+    Sse(Decoder),
+    Lines(ndjson::Decoder),
+}
+
+impl Framing {
+    fn take(&mut self, piece: Option<&[u8]>) -> Vec<SseEvent> {
+        let mut events = Vec::new();
+        let mut lines = Vec::new();
+        match (self, piece) {
+            (Self::Sse(decoder), Some(piece)) => decoder.push(piece, &mut events).unwrap(),
+            (Self::Sse(decoder), None) => decoder.finish(&mut events),
+            (Self::Lines(decoder), Some(piece)) => decoder.push(piece, &mut lines).unwrap(),
+            (Self::Lines(decoder), None) => decoder.finish(&mut lines),
         }
+        events.extend(lines.into_iter().map(|data| SseEvent {
+            event: "message".to_owned(),
+            data,
+        }));
+        events
     }
 }
 
@@ -59,41 +135,28 @@ pub(crate) fn read_stream<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
     context: DecodeContext,
 ) -> Outcome {
-    let mut sse = Decoder::new(DecoderOptions::default());
+    let mut framing = match format {
+        Format::Ollama => Framing::Lines(ndjson::Decoder::default()),
+        _ => Framing::Sse(Decoder::new(DecoderOptions::default())),
+    };
+    let mut decoder = format.decoder(context);
     let mut events = Vec::new();
-    let mut arrived = Vec::new();
-    match format {
-        Format::Chat => {
-            let mut decoder = openai_chat::StreamDecoder::new(context);
-            let mut result = Ok(());
-            let mut take = |arrived: &mut Vec<_>, events: &mut Vec<Event>| {
-                for event in arrived.drain(..) {
-                    if result.is_ok() {
-                        result = decoder.push(&event, events);
-                    }
-                }
-            };
-            for piece in pieces {
-                sse.push(piece, &mut arrived).unwrap();
-                take(&mut arrived, &mut events);
-            }
-            sse.finish(&mut arrived);
-            take(&mut arrived, &mut events);
-            let partial = decoder.partial().clone();
-            let reply = result.and_then(|()| decoder.finish(&mut events));
-            Outcome {
-                reply,
-                partial,
-                events: merged(events),
+    let mut result = Ok(());
+    for piece in pieces.into_iter().map(Some).chain([None]) {
+        for event in framing.take(piece) {
+            if result.is_ok() {
+                result = decoder.push(&event, &mut events);
             }
         }
     }
+    end(decoder, result, events)
 }
 
-/// Reads a stream whole, byte by byte and cut once at every place; all must agree.
+/// Reads a stream whole, byte by byte and cut once at every place; all must agree (row M1).
 pub(crate) fn read_stream_cut(format: Format, bytes: &[u8], context: &DecodeContext) -> Outcome {
     let whole = read_stream(format, [bytes], context.clone());
     let single: Vec<&[u8]> = bytes.chunks(1).collect();
+    // Long streams are cut at some places only: the time grows with the square.
     let step = (bytes.len() / 400).max(1);
     assert_eq!(
         read_stream(format, single, context.clone()),

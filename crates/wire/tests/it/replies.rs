@@ -121,3 +121,27 @@ fn openai_chat() {
         include_str!("../../testdata/openai_chat.json"),
     );
 }
+
+#[test]
+fn openai_responses() {
+    run(
+        Format::Responses,
+        include_str!("../../testdata/openai_responses.json"),
+    );
+}
+
+#[test]
+fn anthropic_messages() {
+    run(
+        Format::Anthropic,
+        include_str!("../../testdata/anthropic_messages.json"),
+    );
+}
+
+#[test]
+fn ollama_chat() {
+    run(
+        Format::Ollama,
+        include_str!("../../testdata/ollama_chat.json"),
+    );
+}

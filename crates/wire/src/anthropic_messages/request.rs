@@ -1,0 +1,658 @@
+use serde_json::{Value, json};
+use twopass_core::chat::{
+    BadRequest, Media, MediaSource, Message, OpaqueItem, OpaqueKind, Part, Request, ResponseFormat,
+    Role, ToolCall, ToolChoice, TurnBudget,
+};
+
+use super::MIN_BUDGET_TOKENS;
+use crate::body::{Body, offered};
+use crate::content::{read_call, read_source};
+use crate::facts::{ReasoningReplay, ThinkingField, WireFacts};
+use crate::generate::{MAX_MESSAGES, read_tools};
+use crate::history::{Repaired, not_sent, repair};
+use crate::json::{Fields, Lenient, Object, array, decimal, string};
+use crate::openai_chat::{read_extra, read_thinking, read_utf8};
+use crate::request::{Encoded, WireRequest, degraded};
+
+/// Writes a request (rows H2, H5-H9, L13, M4). The history is repaired on the way.
+///
+/// The thinking budget stays below the cap with a reserve for the answer: half of the cap,
+/// at most 1024 tokens. Thinking is given up, with a diagnostic, where the service would
+/// refuse it: the cap leaves no room, a call is forced, or the running tool loop has a turn
+/// without signed thinking.
+///
+/// # Errors
+/// The request holds content that this wire cannot carry.
+pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encoded, BadRequest> {
+    let mut repaired = repair(request, facts, &[OpaqueKind::AnthropicBlock]);
+    let mut body = Body::new(&request.extra);
+    body.diagnostics.append(&mut repaired.diagnostics);
+    let (max_tokens, budget) = plan_caps(request, facts, &repaired, &mut body);
+    body.text("model", &request.model);
+    body.value("max_tokens", &max_tokens.into());
+    let (system, messages): (Vec<_>, Vec<_>) = repaired
+        .messages
+        .iter()
+        .zip(&repaired.in_loop)
+        .partition(|(message, _)| matches!(message.role, Role::System | Role::Developer));
+    let system: Vec<_> = system
+        .iter()
+        .map(|(message, _)| message.content_text())
+        .collect();
+    body.maybe(
+        "system",
+        (!system.is_empty()).then(|| system.join("\n\n").into()),
+    );
+    let messages = encode_messages(&messages, facts, budget.is_some(), request, &mut body)?;
+    body.raw("messages", &messages);
+    encode_tools(request, &repaired, &mut body);
+    if let Some(budget) = budget {
+        body.value(
+            "thinking",
+            &json!({"type": "enabled", "budget_tokens": budget}),
+        );
+    } else if !request.thinking().is_on()
+        && request.thinking() != crate::request::Thinking::Default
+        && facts.thinking == ThinkingField::AnthropicThinking
+    {
+        body.value("thinking", &json!({"type": "disabled"}));
+    }
+    encode_sampling(request, facts, budget.is_some(), &mut body);
+    let stop = &request.request.stop;
+    body.maybe(
+        "stop_sequences",
+        (!stop.is_empty()).then(|| stop.clone().into()),
+    );
+    if request.request.response_format != ResponseFormat::Text {
+        body.diagnostics
+            .push(not_sent("response_format", "this wire has no field for it"));
+    }
+    if request.stream {
+        body.value("stream", &true.into());
+    }
+    let (text, diagnostics) = body.finish();
+    Ok(Encoded {
+        body: text,
+        context: repaired.context,
+        diagnostics,
+    })
+}
+
+/// The cap on everything, and the thinking budget below it if there is to be one.
+fn plan_caps(
+    request: &WireRequest,
+    facts: &WireFacts,
+    repaired: &Repaired,
+    body: &mut Body<'_>,
+) -> (u32, Option<u32>) {
+    let default = facts.max_tokens_default.unwrap_or(4096);
+    let thinking = request.thinking();
+    let wanted = thinking.budget().filter(|_| thinking.is_on());
+    let wanted = match (wanted, facts.thinking) {
+        (Some(wanted), ThinkingField::AnthropicThinking) => wanted.max(MIN_BUDGET_TOKENS),
+        (Some(_), _) => {
+            body.diagnostics
+                .push(not_sent("thinking", "the endpoint has no field for it"));
+            return (request.max_tokens().unwrap_or(default), None);
+        }
+        (None, _) => return (request.max_tokens().unwrap_or(default), None),
+    };
+    let cap = match request.max_tokens() {
+        Some(cap) => cap,
+        None => wanted.saturating_add(default),
+    };
+    let room = if wanted < cap {
+        wanted
+    } else {
+        cap - (cap / 2).min(1024)
+    };
+    let why = if room < MIN_BUDGET_TOKENS || room >= cap {
+        Some(format!(
+            "a cap of {cap} tokens leaves no room for the least budget of {MIN_BUDGET_TOKENS}"
+        ))
+    } else if request.request.tool_choice.forces_call() {
+        Some("a forced call excludes it".to_owned())
+    } else if loop_lacks_thinking(repaired) {
+        Some("a turn of the running tool loop has no signed thinking".to_owned())
+    } else if request.continue_final {
+        Some("a continued message excludes it".to_owned())
+    } else {
+        None
+    };
+    match why {
+        Some(why) => {
+            body.diagnostics.push(not_sent("thinking", &why));
+            (cap, None)
+        }
+        None => (cap, Some(room)),
+    }
+}
+
+/// True if the tool loop that is running has a turn of calls without signed thinking.
+fn loop_lacks_thinking(repaired: &Repaired) -> bool {
+    repaired
+        .messages
+        .iter()
+        .zip(&repaired.in_loop)
+        .filter(|(message, in_loop)| **in_loop && !message.tool_calls.is_empty())
+        .any(|(message, _)| !message.provider_items.iter().any(is_signed))
+}
+
+/// True for a thinking block that the service accepts back.
+fn is_signed(item: &OpaqueItem) -> bool {
+    Lenient::read(&item.json).is_some_and(|block| match block.text("type").as_deref() {
+        Some("thinking") => block.text("signature").is_some(),
+        Some("redacted_thinking") => block.text("data").is_some(),
+        _ => false,
+    })
+}
+
+fn encode_sampling(request: &WireRequest, facts: &WireFacts, thinks: bool, body: &mut Body<'_>) {
+    if !thinks {
+        body.sampling(&request.request, facts);
+        return;
+    }
+    // With thinking only temperature 1 (the default), no top-k and a top-p near 1 pass.
+    let mut plain = request.request.clone();
+    for (name, is_set) in [
+        (
+            "temperature",
+            plain
+                .sampling
+                .temperature
+                .is_some_and(|t| (t - 1.0).abs() > f32::EPSILON),
+        ),
+        ("top_k", plain.sampling.top_k.is_some()),
+    ] {
+        if is_set {
+            body.diagnostics
+                .push(not_sent(name, "it cannot be set while thinking is on"));
+        }
+    }
+    plain.sampling.temperature = None;
+    plain.sampling.top_k = None;
+    if let Some(top_p) = plain.sampling.top_p.take() {
+        body.value("top_p", &decimal(top_p.clamp(0.95, 1.0)));
+    }
+    body.sampling(&plain, facts);
+}
+
+fn encode_tools(request: &WireRequest, repaired: &Repaired, body: &mut Body<'_>) {
+    let choice = &request.request.tool_choice;
+    let wire_name = |name: &str| repaired.context.wire_name(name);
+    let mut tools: Vec<Value> = offered(&repaired.tools, choice, wire_name)
+        .into_iter()
+        .map(|tool| {
+            json!({
+                "name": tool.name,
+                "description": tool.description,
+                "input_schema": object_schema(&tool.parameters),
+            })
+        })
+        .collect();
+    let was_empty = tools.is_empty();
+    if was_empty {
+        // Calls in the history without any tool are refused, so the called ones are named.
+        let mut names: Vec<&str> = Vec::new();
+        for message in &repaired.messages {
+            for call in &message.tool_calls {
+                if !names.contains(&call.name.as_str()) {
+                    names.push(&call.name);
+                }
+            }
+        }
+        tools.extend(names.into_iter().map(
+            |name| json!({"name": name, "description": "", "input_schema": {"type": "object"}}),
+        ));
+    }
+    if !request.request.hosted_tools.is_empty() {
+        body.diagnostics.push(not_sent(
+            "tools",
+            "tools that the provider carries out are not known here",
+        ));
+    }
+    if tools.is_empty() {
+        return;
+    }
+    body.value("tools", &tools.into());
+    let mut choice = match choice {
+        _ if was_empty => json!({"type": "none"}),
+        ToolChoice::None => json!({"type": "none"}),
+        ToolChoice::Auto | ToolChoice::Only(_) => json!({"type": "auto"}),
+        ToolChoice::Required => json!({"type": "any"}),
+        ToolChoice::Named(name) => json!({"type": "tool", "name": wire_name(name)}),
+    };
+    if !request.request.parallel_tool_calls && choice["type"] != "none" {
+        choice["disable_parallel_tool_use"] = true.into();
+    }
+    body.value("tool_choice", &choice);
+}
+
+/// `input_schema` must name its type.
+fn object_schema(parameters: &Value) -> Value {
+    let mut schema = parameters.clone();
+    if let Value::Object(fields) = &mut schema
+        && !fields.contains_key("type")
+    {
+        fields.insert("type".to_owned(), "object".into());
+    }
+    schema
+}
+
+/// The messages, neighbours of one role merged: all results of a turn stand in one user
+/// message, before any text (rows H6, H7, H9).
+fn encode_messages(
+    messages: &[(&Message, &bool)],
+    facts: &WireFacts,
+    thinks: bool,
+    request: &WireRequest,
+    body: &mut Body<'_>,
+) -> Result<String, BadRequest> {
+    let mut turns: Vec<(&'static str, Vec<String>)> = Vec::new();
+    for (message, in_loop) in messages {
+        let (role, blocks) = match message.role {
+            Role::Assistant => {
+                let keeps = thinks
+                    && match facts.reasoning_replay {
+                        ReasoningReplay::Full => true,
+                        ReasoningReplay::Required => !message.tool_calls.is_empty() || **in_loop,
+                        // The service demands it while a tool loop runs, whatever is wished.
+                        ReasoningReplay::None | ReasoningReplay::KeepLast => **in_loop,
+                    };
+                ("assistant", encode_assistant(message, keeps))
+            }
+            Role::Tool => ("user", vec![encode_result(message)?]),
+            _ => ("user", encode_parts(&message.content)?),
+        };
+        match turns.last_mut() {
+            Some((last, merged)) if *last == role => merged.extend(blocks),
+            _ => turns.push((role, blocks)),
+        }
+    }
+    turns.retain(|(_, blocks)| !blocks.is_empty());
+    if turns.first().is_some_and(|(role, _)| *role == "assistant") {
+        body.diagnostics.push(degraded(
+            "the history began with an assistant turn; a user turn was put before it",
+        ));
+        let start = json!({"type": "text", "text": "Continue."}).to_string();
+        turns.insert(0, ("user", vec![start]));
+    }
+    if request.continue_final
+        && let Some((_, blocks)) = turns.last_mut()
+        && let Some(last) = blocks.last_mut()
+        && let Some(text) = Lenient::read(last).and_then(|block| block.text("text"))
+    {
+        // White space at the end of a continued message is refused.
+        *last = json!({"type": "text", "text": text.trim_end()}).to_string();
+    }
+    let turns: Vec<_> = turns
+        .into_iter()
+        .map(|(role, blocks)| {
+            let mut object = Object::default();
+            object.text("role", role);
+            object.raw("content", &array(&blocks));
+            object.finish()
+        })
+        .collect();
+    Ok(array(&turns))
+}
+
+/// A past turn: its own blocks in their order if it has them, else text and calls.
+fn encode_assistant(message: &Message, keeps_thinking: bool) -> Vec<String> {
+    let items: Vec<&OpaqueItem> = message
+        .provider_items
+        .iter()
+        .filter(|item| item.kind == OpaqueKind::AnthropicBlock)
+        .collect();
+    let text = message.content_text();
+    let blocks: Vec<(Option<String>, Lenient<'_>)> = items
+        .iter()
+        .filter_map(|item| Lenient::read(&item.json))
+        .map(|block| (block.text("type"), block))
+        .collect();
+    let of_kind = |kind: &str| {
+        blocks
+            .iter()
+            .filter(move |(known, _)| known.as_deref() == Some(kind))
+            .map(|(_, block)| block)
+            .collect::<Vec<_>>()
+    };
+    let item_text: String = of_kind("text")
+        .iter()
+        .filter_map(|b| b.text("text"))
+        .collect();
+    let is_unchanged = blocks.len() == items.len()
+        && of_kind("tool_use").len() == message.tool_calls.len()
+        && item_text.trim() == text.trim();
+    let mut out = Vec::new();
+    let mut calls = message.tool_calls.iter();
+    for (item, (kind, block)) in items.iter().zip(&blocks) {
+        match kind.as_deref() {
+            Some("text") if is_unchanged => {
+                let text = block.text("text").unwrap_or_default();
+                if !text.trim().is_empty() {
+                    out.push(item.json.clone());
+                }
+            }
+            Some("tool_use") if is_unchanged => out.extend(calls.next().map(encode_call)),
+            Some("text" | "tool_use") => {}
+            Some("thinking" | "redacted_thinking") => {
+                let goes = keeps_thinking && is_signed(item);
+                out.extend(goes.then(|| item.json.clone()));
+            }
+            // Blocks of tools that the provider carried out.
+            _ if is_unchanged => out.push(item.json.clone()),
+            _ => {}
+        }
+    }
+    if !is_unchanged {
+        if !text.trim().is_empty() {
+            out.push(json!({"type": "text", "text": text}).to_string());
+        }
+        out.extend(calls.map(encode_call));
+    }
+    out
+}
+
+fn encode_call(call: &ToolCall) -> String {
+    let mut object = Object::default();
+    object.text("type", "tool_use");
+    object.text("id", &call.id);
+    object.text("name", &call.name);
+    object.raw("input", call.arguments.as_text());
+    object.finish()
+}
+
+fn encode_result(message: &Message) -> Result<String, BadRequest> {
+    let mut object = Object::default();
+    object.text("type", "tool_result");
+    object.text(
+        "tool_use_id",
+        message.tool_call_id.as_deref().unwrap_or_default(),
+    );
+    let is_text = message
+        .content
+        .iter()
+        .all(|part| matches!(part, Part::Text(_)));
+    if is_text {
+        let text = message.content_text();
+        if !text.is_empty() {
+            object.text("content", &text);
+        }
+    } else {
+        object.raw("content", &array(&encode_parts(&message.content)?));
+    }
+    if message.is_error {
+        object.raw("is_error", "true");
+    }
+    Ok(object.finish())
+}
+
+fn encode_parts(parts: &[Part]) -> Result<Vec<String>, BadRequest> {
+    let mut out = Vec::new();
+    for part in parts {
+        let block = match part {
+            Part::Text(text) if text.trim().is_empty() => continue,
+            Part::Text(text) => json!({"type": "text", "text": text}),
+            Part::Image(media) => json!({
+                "type": "image",
+                "source": encode_source(media, "image/png"),
+            }),
+            Part::File(media) => {
+                let mut block = json!({
+                    "type": "document",
+                    "source": encode_source(media, "application/pdf"),
+                });
+                if let Some(name) = &media.name {
+                    block["title"] = name.clone().into();
+                }
+                block
+            }
+            _ => {
+                return Err(BadRequest::new(
+                    "messages",
+                    "this wire takes text, images and documents only",
+                ));
+            }
+        };
+        out.push(block.to_string());
+    }
+    Ok(out)
+}
+
+fn encode_source(media: &Media, default_type: &str) -> Value {
+    match &media.source {
+        MediaSource::Base64(data) => json!({
+            "type": "base64",
+            "media_type": media.media_type.as_deref().unwrap_or(default_type),
+            "data": data,
+        }),
+        MediaSource::FileId(id) => json!({"type": "file", "file_id": id}),
+        MediaSource::Url(url) => json!({"type": "url", "url": url}),
+        _ => Value::Null,
+    }
+}
+
+const KNOWN: &[&str] = &[
+    "model",
+    "max_tokens",
+    "messages",
+    "system",
+    "tools",
+    "tool_choice",
+    "thinking",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stop_sequences",
+    "stream",
+];
+
+/// Reads a request: the server side. Unknown fields pass and are kept in `extra`.
+///
+/// # Errors
+/// Names the parameter that is wrong, what is allowed and what was given.
+pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
+    let text = read_utf8(body)?;
+    let fields = Fields::read("body", text)?;
+    let tools = read_tools(&fields)?;
+    let (tool_choice, parallel_tool_calls) = read_tool_choice(&fields)?;
+    let mut messages = Vec::new();
+    read_system(&fields, &mut messages)?;
+    let items = fields.list("messages")?;
+    if items.is_empty() {
+        return Err(BadRequest::new(
+            "messages",
+            "at least one message is needed",
+        ));
+    }
+    if items.len() > MAX_MESSAGES {
+        return Err(BadRequest::new(
+            "messages",
+            format!("at most {MAX_MESSAGES} messages, got {}", items.len()),
+        ));
+    }
+    for (path, item) in items {
+        read_message(path, item, &mut messages)?;
+    }
+    let mut request = Request {
+        tools,
+        tool_choice,
+        parallel_tool_calls,
+        budget: TurnBudget::OnePass {
+            max_tokens: fields.cap("max_tokens", 1)?,
+        },
+        ..Request::new(messages)
+    };
+    request.sampling.temperature = fields.float("temperature")?;
+    request.sampling.top_p = fields.float("top_p")?;
+    request.sampling.top_k = fields.cap("top_k", 0)?;
+    for (path, stop) in fields.list("stop_sequences")? {
+        let stop = string(stop).ok_or_else(|| BadRequest::new(path, "must be a string"))?;
+        request.stop.push(stop);
+    }
+    let mut wire = WireRequest::new(fields.text("model")?.unwrap_or_default(), request);
+    wire.stream = fields.boolean("stream")?.unwrap_or(false);
+    wire.include_usage = true;
+    wire.thinking = read_thinking(&fields)?;
+    wire.extra = read_extra(text, KNOWN);
+    Ok(wire)
+}
+
+fn read_tool_choice(fields: &Fields<'_>) -> Result<(ToolChoice, bool), BadRequest> {
+    let Some(raw) = fields.raw("tool_choice") else {
+        return Ok((ToolChoice::Auto, true));
+    };
+    let choice =
+        Lenient::read(raw).ok_or_else(|| fields.fault("tool_choice", "an object with a `type`"))?;
+    let parallel = !choice.flag("disable_parallel_tool_use").unwrap_or(false);
+    let parsed = match choice.text("type").as_deref() {
+        Some("auto") => ToolChoice::Auto,
+        Some("any") => ToolChoice::Required,
+        Some("none") => ToolChoice::None,
+        Some("tool") => ToolChoice::Named(choice.text("name").ok_or_else(|| {
+            BadRequest::new("tool_choice.name", "must name the tool to be called")
+        })?),
+        _ => {
+            return Err(BadRequest::new(
+                "tool_choice.type",
+                "must be `auto`, `any`, `tool` or `none`",
+            ));
+        }
+    };
+    Ok((parsed, parallel))
+}
+
+fn read_system(fields: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), BadRequest> {
+    let Some(raw) = fields.raw("system") else {
+        return Ok(());
+    };
+    let text = match string(raw) {
+        Some(text) => text,
+        None => {
+            let blocks = fields.list("system")?;
+            let texts: Vec<String> = blocks
+                .into_iter()
+                .filter_map(|(_, block)| Lenient::read(block)?.text("text"))
+                .collect();
+            texts.join("\n\n")
+        }
+    };
+    if !text.is_empty() {
+        messages.push(Message::text(Role::System, text));
+    }
+    Ok(())
+}
+
+fn read_message(path: String, text: &str, out: &mut Vec<Message>) -> Result<(), BadRequest> {
+    let fields = Fields::read(path, text)?;
+    let role = match fields.text("role")?.as_deref() {
+        Some("user") => Role::User,
+        Some("assistant") => Role::Assistant,
+        Some("system") => Role::System,
+        _ => return Err(fields.fault("role", "`user` or `assistant`")),
+    };
+    let mut message = Message {
+        content: Vec::new(),
+        ..Message::text(role, "")
+    };
+    let Some(raw) = fields.raw("content") else {
+        return Err(fields.fault("content", "a string or an array of blocks"));
+    };
+    if let Some(text) = string(raw) {
+        message.content.push(Part::Text(text));
+        out.push(message);
+        return Ok(());
+    }
+    let mut keeps_blocks = false;
+    let mut items = Vec::new();
+    let blocks = fields.list("content")?;
+    for (path, item) in &blocks {
+        keeps_blocks |= read_block(path, item, &mut message, out)?;
+        items.push(OpaqueItem::new(OpaqueKind::AnthropicBlock, *item));
+    }
+    if keeps_blocks && role == Role::Assistant {
+        message.provider_items = items;
+    }
+    if !(message.content.is_empty() && role == Role::User && !blocks.is_empty()) {
+        out.push(message);
+    }
+    Ok(())
+}
+
+/// Reads one block; true if the turn's blocks must be kept as they are.
+fn read_block(
+    path: &str,
+    item: &str,
+    message: &mut Message,
+    out: &mut Vec<Message>,
+) -> Result<bool, BadRequest> {
+    let block =
+        Lenient::read(item).ok_or_else(|| BadRequest::new(path, "must be a content block"))?;
+    let source = || {
+        block
+            .object("source")
+            .and_then(|source| read_source(&source))
+    };
+    let no_source = || BadRequest::new(format!("{path}.source"), "must hold data or an address");
+    match block.text("type").as_deref() {
+        Some("text") => {
+            let text = block.text("text").unwrap_or_default();
+            message.content.push(Part::Text(text));
+        }
+        Some("image") => message
+            .content
+            .push(Part::Image(source().ok_or_else(no_source)?)),
+        Some("document") => {
+            let mut media = source().ok_or_else(no_source)?;
+            media.name = block.text("title");
+            message.content.push(Part::File(media));
+        }
+        Some("thinking") => {
+            let text = block.text("thinking").unwrap_or_default();
+            match &mut message.reasoning {
+                Some(reasoning) => {
+                    reasoning.push('\n');
+                    reasoning.push_str(&text);
+                }
+                None => message.reasoning = Some(text),
+            }
+            return Ok(true);
+        }
+        Some("redacted_thinking") => return Ok(true),
+        Some("tool_use") => {
+            let call = read_call(item, message.tool_calls.len())
+                .ok_or_else(|| BadRequest::new(format!("{path}.name"), "must be a string"))?;
+            message.tool_calls.push(call);
+        }
+        Some("tool_result") => out.push(read_result(path, &block)?),
+        _ if message.role == Role::Assistant => return Ok(true),
+        _ => {
+            return Err(BadRequest::new(
+                format!("{path}.type"),
+                "must be `text`, `image`, `document` or `tool_result`",
+            ));
+        }
+    }
+    Ok(false)
+}
+
+fn read_result(path: &str, block: &Lenient<'_>) -> Result<Message, BadRequest> {
+    let mut result = Message::tool_result(block.text("tool_use_id").unwrap_or_default(), "");
+    result.content.clear();
+    result.is_error = block.flag("is_error").unwrap_or(false);
+    match block.raw("content") {
+        None => {}
+        Some(raw) => match string(raw) {
+            Some(text) => result.content.push(Part::Text(text)),
+            None => {
+                let mut unused = Vec::new();
+                for (n, item) in block.list("content").into_iter().enumerate() {
+                    let path = format!("{path}.content[{n}]");
+                    read_block(&path, item, &mut result, &mut unused)?;
+                }
+            }
+        },
+    }
+    Ok(result)
+}
