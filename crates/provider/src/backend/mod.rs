@@ -1,8 +1,12 @@
 //! What turns a request into events: one trait, one file per backend.
 
+#[cfg(feature = "embedded")]
+mod embedded;
 mod stream;
 mod vllm_native;
 
+#[cfg(feature = "embedded")]
+pub use embedded::{Embedded, Recital};
 pub use stream::{TurnItem, TurnStream};
 pub use vllm_native::VllmNative;
 
@@ -52,6 +56,12 @@ pub fn from_config(
     let _ = config;
     match entry.backend {
         BackendKind::VllmNative => Ok(Arc::new(VllmNative::new(entry)?)),
+        #[cfg(feature = "embedded")]
+        BackendKind::Embedded => {
+            let path = std::path::PathBuf::from(&entry.model_name);
+            Ok(Arc::new(Embedded::new(entry, path)?))
+        }
+        #[cfg(not(feature = "embedded"))]
         BackendKind::Embedded => Err(not_built(entry)),
         BackendKind::OpenAi
         | BackendKind::OpenAiResponses

@@ -155,7 +155,11 @@ async fn f5_wrong_paths_methods_and_types() {
         (request("GET /nothing", ""), "404 not_found -", None),
         (request("GET /", ""), "404 not_found -", None),
         (request("GET /generate/more", ""), "404 not_found -", None),
-        (request("GET /v1/models/%FF", ""), "400 bad_request model", None),
+        (
+            request("GET /v1/models/%FF", ""),
+            "400 bad_request model",
+            None,
+        ),
         (
             request("GET /generate", ""),
             "405 method_not_allowed -",

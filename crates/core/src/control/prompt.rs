@@ -1,0 +1,326 @@
+//! From a request to the prompt and the plan of its turn, for engines that take text.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use super::two_pass::{Means, TurnPlan};
+use crate::chat::{
+    BadRequest, Diagnostic, DiagnosticKind, Message, Part, Request, Role, StopReason, ThinkTag,
+    ToolChoice, TurnBudget,
+};
+use crate::chat_template::{
+    Boundary, ChatTemplate, ControlStrings, Prompt, RenderInput, TemplateError, ThinkFraming,
+};
+use crate::reasoning_parser::ReasoningSyntax;
+use crate::tool_parser::{CallRules, ParserLimits, ToolSet, ToolSyntax};
+use crate::tool_prompt::{CallBlocks, ToolPromptOptions, call_grammar, with_tools};
+
+/// The markers of a Hermes call.
+const CALL_OPEN: &str = "<tool_call>";
+const CALL_CLOSE: &str = "</tool_call>";
+
+/// What of past reasoning goes back into a prompt (row G8). Templates may drop it still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReplayPolicy {
+    /// Nothing.
+    #[default]
+    None,
+    /// The last turn that has any.
+    KeepLast,
+    /// All of it.
+    Full,
+}
+
+/// A model that takes text: what its file tells about it.
+#[derive(Debug)]
+pub struct TextModel {
+    template: ChatTemplate,
+    framing: Option<ThinkFraming>,
+    control: ControlStrings,
+}
+
+impl TextModel {
+    /// A model of this template. `control` are the strings that its vocabulary reads as
+    /// control tokens.
+    #[must_use]
+    pub fn new(template: ChatTemplate, control: ControlStrings) -> Self {
+        let framing = template.think_framing();
+        Self {
+            template,
+            framing,
+            control,
+        }
+    }
+
+    /// The template.
+    #[must_use]
+    pub fn template(&self) -> &ChatTemplate {
+        &self.template
+    }
+}
+
+/// Settings of prompts and plans that hold for every turn of a provider.
+#[derive(Debug, Clone)]
+pub struct TurnSettings {
+    /// How capped thoughts are made.
+    pub means: Means,
+    /// The think tags to look for; none for `direct_response` (row A3).
+    pub reasoning: ReasoningSyntax,
+    /// The call formats to look for.
+    pub tools: ToolSyntax,
+    /// True if calls are written as Hermes blocks, so that a forced choice can be bound to
+    /// a grammar.
+    pub hermes_calls: bool,
+    /// How tools are written where the template does not do it.
+    pub tool_prompt: ToolPromptOptions,
+    /// What of past reasoning goes back.
+    pub replay: ReplayPolicy,
+    /// Limits of the parser.
+    pub limits: ParserLimits,
+}
+
+/// A turn, ready to run.
+#[derive(Debug, Clone)]
+pub struct PlannedTurn {
+    /// The prompt, up to the assistant boundary. Each pass appends its continuation.
+    pub prompt: Prompt,
+    /// The plan.
+    pub plan: TurnPlan,
+    /// A grammar for the answer in llguidance's Lark dialect, if a call is demanded.
+    pub grammar: Option<String>,
+    /// What the reader should know before the first event.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Why a turn could not be planned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlanError {
+    /// The request is at fault.
+    Request(BadRequest),
+    /// The model's template refused the conversation.
+    Template(TemplateError),
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(error) => error.fmt(f),
+            Self::Template(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+impl From<BadRequest> for PlanError {
+    fn from(error: BadRequest) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl From<TemplateError> for PlanError {
+    fn from(error: TemplateError) -> Self {
+        Self::Template(error)
+    }
+}
+
+/// Renders the prompt and plans the turn. `now_unix_s` is the date for templates that print
+/// one.
+///
+/// # Errors
+/// The request fails its own checks or holds content that a text model cannot take, or the
+/// template refuses the conversation.
+pub fn plan_turn(
+    request: &Request,
+    model: &TextModel,
+    settings: &TurnSettings,
+    now_unix_s: Option<i64>,
+) -> Result<PlannedTurn, PlanError> {
+    request.check()?;
+    check_parts(&request.messages)?;
+    let messages = replayed(&request.messages, settings.replay);
+    let mut tool_prompt = settings.tool_prompt;
+    tool_prompt.template_writes_tools = model.template.writes_tools();
+    let template_messages = with_tools(
+        &messages,
+        &request.tools,
+        &request.tool_choice,
+        &tool_prompt,
+    );
+    let tools: &[_] = if tool_prompt.template_writes_tools {
+        &request.tools
+    } else {
+        &[]
+    };
+    let kwargs = template_kwargs(request);
+    let (prompt, boundary) = model.template.render(&RenderInput {
+        messages: &template_messages,
+        tools,
+        kwargs: &kwargs,
+        control: &model.control,
+        now_unix_s,
+    })?;
+    let mut diagnostics = Vec::new();
+    if matches!(request.budget, TurnBudget::TwoPass { .. }) && boundary.opened.is_some() {
+        diagnostics.push(Diagnostic::new(
+            DiagnosticKind::TemplateOpensThink,
+            "the chat template opens the think block itself, so no second tag was added",
+        ));
+    }
+    let grammar = settings
+        .hermes_calls
+        .then(|| {
+            call_grammar(
+                &request.tools,
+                &request.tool_choice,
+                request.parallel_tool_calls,
+            )
+        })
+        .flatten();
+    let framing = model.framing.clone();
+    let mut plan = TurnPlan {
+        budget: request.budget,
+        means: settings.means,
+        opened_by_template: boundary.opened,
+        open_block: true,
+        closed_by_template: boundary.closed,
+        framing: framing.unwrap_or_else(|| ThinkFraming::bare(tag_of(request))),
+        stop: request.stop.clone(),
+        call_stop: None,
+        call_markers: None,
+        parser: parser_options(request, settings, &boundary),
+    };
+    let may_call = !request.tools.is_empty() && request.tool_choice != ToolChoice::None;
+    if settings.hermes_calls && may_call && grammar.is_none() {
+        plan.call_markers = Some((CALL_OPEN.to_owned(), CALL_CLOSE.to_owned()));
+        let single = tool_prompt.blocks == CallBlocks::Single;
+        if single && !tool_prompt.template_writes_tools {
+            plan.call_stop = Some(CALL_CLOSE.to_owned());
+        }
+    }
+    Ok(PlannedTurn {
+        prompt,
+        plan,
+        grammar,
+        diagnostics,
+    })
+}
+
+fn parser_options(
+    request: &Request,
+    settings: &TurnSettings,
+    boundary: &Boundary,
+) -> TurnParserOptions {
+    TurnParserOptions {
+        reasoning: settings.reasoning.clone(),
+        tools: settings.tools.clone(),
+        prompt_opened: Some(boundary.opened.is_some()),
+        calls: CallRules {
+            tools: Some(Arc::new(ToolSet::new(request.tools.clone()))),
+            choice: request.tool_choice.clone(),
+            taken_ids: taken_ids(&request.messages),
+            limits: settings.limits,
+        },
+        ..TurnParserOptions::default()
+    }
+}
+
+fn tag_of(request: &Request) -> ThinkTag {
+    match request.budget {
+        TurnBudget::TwoPass { tag, .. } => tag,
+        TurnBudget::OnePass { .. } => ThinkTag::Think,
+    }
+}
+
+/// A text model takes text only; anything else is an error, never dropped.
+fn check_parts(messages: &[Message]) -> Result<(), BadRequest> {
+    for (idx, message) in messages.iter().enumerate() {
+        for (part_idx, part) in message.content.iter().enumerate() {
+            if !matches!(part, Part::Text(_)) {
+                return Err(BadRequest::new(
+                    format!("messages[{idx}].content[{part_idx}]"),
+                    "this model takes text only",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The caller's variables, and whether the template is to think where the caller is silent.
+fn template_kwargs(request: &Request) -> Vec<(String, Value)> {
+    let mut kwargs = request.template_kwargs.clone();
+    if let TurnBudget::TwoPass {
+        max_thinking_tokens,
+        ..
+    } = request.budget
+        && !kwargs.iter().any(|(name, _)| name == "enable_thinking")
+    {
+        kwargs.push((
+            "enable_thinking".to_owned(),
+            Value::Bool(max_thinking_tokens > 0),
+        ));
+    }
+    kwargs
+}
+
+/// The history with reasoning by the policy: raw think text out of the content, the
+/// reasoning field kept or dropped.
+fn replayed(messages: &[Message], policy: ReplayPolicy) -> Vec<Message> {
+    let mut out: Vec<Message> = messages.iter().map(without_raw_reasoning).collect();
+    let last = out.iter().rposition(|m| m.reasoning.is_some());
+    for (idx, message) in out.iter_mut().enumerate() {
+        let keep = match policy {
+            ReplayPolicy::None => false,
+            ReplayPolicy::KeepLast => Some(idx) == last,
+            ReplayPolicy::Full => true,
+        };
+        if !keep {
+            message.reasoning = None;
+        }
+    }
+    out
+}
+
+/// Takes a think block off the head of an assistant's content (the raw form of row B6).
+fn without_raw_reasoning(message: &Message) -> Message {
+    let mut message = message.clone();
+    if message.role != Role::Assistant {
+        return message;
+    }
+    let content = message.content_text();
+    let head = content.trim_start().to_ascii_lowercase();
+    if !head.starts_with("<think") && !head.starts_with("[think]") {
+        return message;
+    }
+    let mut events = Vec::new();
+    let mut parser = TurnParser::new(TurnParserOptions {
+        reasoning: ReasoningSyntax::auto(),
+        prompt_opened: Some(false),
+        ..TurnParserOptions::default()
+    });
+    parser.push(&content, &mut events);
+    parser.finish(&TurnEnd::default(), &mut events);
+    let mut assembler = ReplyAssembler::new();
+    events.iter().for_each(|event| assembler.handle(event));
+    let split = assembler.finish(StopReason::EndTurn);
+    if split.reasoning.is_empty() && split.content == content {
+        return message;
+    }
+    message.content = vec![Part::Text(split.content)];
+    message.reasoning.get_or_insert(split.reasoning);
+    message
+}
+
+/// Ids that the conversation used already (row E9, case rule 13).
+fn taken_ids(messages: &[Message]) -> HashSet<String> {
+    let calls = messages
+        .iter()
+        .flat_map(|m| m.tool_calls.iter().map(|call| &call.id));
+    let results = messages.iter().filter_map(|m| m.tool_call_id.as_ref());
+    calls.chain(results).cloned().collect()
+}

@@ -1,0 +1,376 @@
+//! The engine in this process.
+//!
+//! ```text
+//! Request --plan_turn--> prompt + TwoPass --Send--> Engine --text--> TwoPass --Emit--> items
+//! ```
+//! The model is loaded at the first turn or by [`Backend::prepare`], once, on a thread that
+//! may block.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream;
+use tokio::sync::OnceCell;
+use twopass_core::chat::{Event, Request};
+use twopass_core::chat_template::{CHATML, ChatTemplate, ControlStrings, Prompt};
+use twopass_core::control::{
+    Means, PassEnd, PassRequest, PlanError, PlannedTurn, ReplayPolicy, Step, TextModel,
+    TurnSettings, TwoPass, plan_turn,
+};
+use twopass_core::reasoning_parser::ReasoningSyntax;
+use twopass_core::tool_parser::{ParserLimits, ToolSyntax};
+use twopass_core::tool_prompt::{CallBlocks, PreamblePlace, ToolPromptOptions, ToolsLayout};
+use twopass_engine::{
+    Engine, EngineOptions, EngineStats, ErrorKind as EngineErrorKind, GenerateRequest, Generation,
+    Grammar, ModelInfo, Outcome, Output,
+};
+
+use super::{Backend, TurnItem, TurnStream};
+use crate::config::{EngineConfig, ParsingFormat, ProviderConfig, ReasoningReplay};
+use crate::{ErrorKind, ProviderError};
+
+/// Markers of Hermes blocks, which untrusted text may not spell where the vocabulary has
+/// them as tokens of their own or the model was prompted with them.
+const HERMES_MARKERS: [&str; 6] = [
+    "<tools>",
+    "</tools>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+];
+/// Think tags, likewise.
+const THINK_MARKERS: [&str; 4] = ["<think>", "</think>", "<thinking>", "</thinking>"];
+
+/// What a model is made to say, for exact tests: request in, text out.
+pub type Recital = dyn Fn(&Request) -> Option<String> + Send + Sync;
+
+/// A model in this process.
+pub struct Embedded {
+    model_path: PathBuf,
+    engine: EngineConfig,
+    settings: TurnSettings,
+    loaded: OnceCell<Loaded>,
+    recital: Option<Box<Recital>>,
+}
+
+struct Loaded {
+    engine: Engine,
+    model: TextModel,
+}
+
+impl Embedded {
+    /// A backend over this model file. Reads nothing yet.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::Config`]: the entry names an unknown dialect.
+    pub fn new(entry: &ProviderConfig, model_path: PathBuf) -> Result<Self, ProviderError> {
+        Ok(Self {
+            model_path,
+            engine: entry.engine.clone(),
+            settings: settings_of(entry)?,
+            loaded: OnceCell::new(),
+            recital: None,
+        })
+    }
+
+    /// The same backend with a model that draws given texts instead of its own, through the
+    /// real scheduler, cache, rules and tokenizer. For exact tests.
+    #[must_use]
+    pub fn reciting(
+        mut self,
+        recital: impl Fn(&Request) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.recital = Some(Box::new(recital));
+        self
+    }
+
+    async fn loaded(&self) -> Result<&Loaded, ProviderError> {
+        self.loaded
+            .get_or_try_init(|| async {
+                let options = engine_options(&self.model_path, &self.engine);
+                let load = tokio::task::spawn_blocking(move || Engine::load(options));
+                let engine = load
+                    .await
+                    .map_err(|error| {
+                        ProviderError::new(ErrorKind::Internal, "the model's loader ended")
+                            .with_source(error)
+                    })?
+                    .map_err(engine_error)?;
+                let model = text_model(engine.info())?;
+                Ok(Loaded { engine, model })
+            })
+            .await
+    }
+
+    async fn start(&self, request: Request) -> Result<TurnStream, ProviderError> {
+        let loaded = self.loaded().await?;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .ok()
+            .and_then(|since| i64::try_from(since.as_secs()).ok());
+        let planned = plan_turn(&request, &loaded.model, &self.settings, now)?;
+        let recite = self.recital.as_ref().and_then(|recital| recital(&request));
+        let mut turn = Turn::new(loaded.engine.clone(), request, planned, recite);
+        // The first pass is opened here, so that a prompt that is too long or a full queue is
+        // an error before any event.
+        let first = turn.next().await?;
+        let items = stream::unfold((turn, Some(first)), |(mut turn, ready)| async move {
+            let item = match ready {
+                Some(item) => Ok(item),
+                None if turn.is_over => return None,
+                None => turn.next().await,
+            };
+            Some((item, (turn, None)))
+        });
+        Ok(TurnStream::new(items))
+    }
+}
+
+impl Backend for Embedded {
+    fn open(&self, request: Request) -> BoxFuture<'_, Result<TurnStream, ProviderError>> {
+        self.start(request).boxed()
+    }
+
+    fn prepare(&self) -> BoxFuture<'_, Result<(), ProviderError>> {
+        async { self.loaded().await.map(|_| ()) }.boxed()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.loaded.initialized()
+    }
+
+    fn stats(&self) -> Vec<(&'static str, f64)> {
+        self.loaded
+            .get()
+            .map(|loaded| named_stats(&loaded.engine.stats()))
+            .unwrap_or_default()
+    }
+}
+
+/// A turn on the engine: the state machine and the pass that is open.
+struct Turn {
+    engine: Engine,
+    request: Request,
+    prompt: Prompt,
+    grammar: Option<String>,
+    recite: Option<String>,
+    machine: TwoPass,
+    notes: std::vec::IntoIter<twopass_core::chat::Diagnostic>,
+    open: Option<Generation>,
+    is_over: bool,
+}
+
+impl Turn {
+    fn new(engine: Engine, request: Request, planned: PlannedTurn, recite: Option<String>) -> Self {
+        let PlannedTurn {
+            prompt,
+            plan,
+            grammar,
+            diagnostics,
+        } = planned;
+        Self {
+            engine,
+            request,
+            prompt,
+            grammar,
+            recite,
+            machine: TwoPass::new(plan),
+            notes: diagnostics.into_iter(),
+            open: None,
+            is_over: false,
+        }
+    }
+
+    /// The next item. Cancel points: the wait for the engine, nothing else.
+    async fn next(&mut self) -> Result<TurnItem, ProviderError> {
+        let item = self.advance().await;
+        self.is_over = matches!(item, Err(_) | Ok(TurnItem::Done(_)));
+        item
+    }
+
+    async fn advance(&mut self) -> Result<TurnItem, ProviderError> {
+        loop {
+            match self.machine.poll() {
+                Step::Emit(event) => return Ok(TurnItem::Event(event)),
+                Step::Done(reply) => return Ok(TurnItem::Done(reply)),
+                Step::Send(pass) => {
+                    self.open = Some(self.generate(pass)?);
+                    if let Some(note) = self.notes.next() {
+                        return Ok(TurnItem::Event(Event::Diagnostic(note)));
+                    }
+                }
+                Step::Read => {
+                    let output = match &mut self.open {
+                        Some(generation) => generation.next().await,
+                        None => None,
+                    };
+                    match output {
+                        Some(Output::Text { text, .. }) => self.machine.handle_text(&text),
+                        Some(Output::Done(outcome)) => {
+                            self.open = None;
+                            self.machine.handle_pass_end(pass_end(*outcome)?);
+                        }
+                        None => {
+                            return Err(ProviderError::new(
+                                ErrorKind::Internal,
+                                "the engine stopped within a turn",
+                            ));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn generate(&mut self, pass: PassRequest) -> Result<Generation, ProviderError> {
+        let mut prompt = self.prompt.clone();
+        prompt.push_markup(&pass.continuation);
+        let request = GenerateRequest {
+            thinking: pass.thinking,
+            max_tokens: pass.max_tokens,
+            stop: pass.stop,
+            grammar: self.grammar.clone().map(|lark| Grammar { lark }),
+            sampling: self.request.sampling,
+            recite: self.recite.take(),
+            ..GenerateRequest::new(prompt)
+        };
+        self.engine.generate(request).map_err(engine_error)
+    }
+}
+
+fn pass_end(outcome: Outcome) -> Result<PassEnd, ProviderError> {
+    Ok(PassEnd {
+        stop_reason: outcome.stop.map_err(engine_error)?,
+        reports: outcome.passes,
+        usage: outcome.usage,
+        thinking_truncated: outcome.thinking_truncated,
+        ended_in_thought: outcome.ended_in_thought,
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counters for people")]
+fn named_stats(stats: &EngineStats) -> Vec<(&'static str, f64)> {
+    vec![
+        ("prefill_tokens", stats.prefill_tokens as f64),
+        ("cached_tokens", stats.cached_tokens as f64),
+        ("decode_tokens", stats.decode_tokens as f64),
+        ("steps", stats.steps as f64),
+        ("batch_streams_mean", stats.batch_streams_mean),
+        ("batch_streams_max", stats.batch_streams_max.into()),
+        ("running", stats.running.into()),
+        ("queued", stats.queued.into()),
+        ("slots", stats.slots.into()),
+        ("cached_sequences", stats.cached_sequences.into()),
+        ("finished", stats.finished as f64),
+        ("cancelled", stats.cancelled as f64),
+        ("failed", stats.failed as f64),
+    ]
+}
+
+fn engine_options(path: &std::path::Path, config: &EngineConfig) -> EngineOptions {
+    let mut options = EngineOptions::new(path);
+    options.threads = config.threads;
+    options.context_tokens = config.context_tokens.unwrap_or(options.context_tokens);
+    options.max_streams = config.max_streams.unwrap_or(options.max_streams);
+    options.step_tokens = config.step_tokens.unwrap_or(options.step_tokens);
+    options.queue_len = config
+        .queue_len
+        .map_or(options.queue_len, |len| len as usize);
+    options
+}
+
+/// What the model's file says: its template (ChatML if it has none) and its control strings.
+fn text_model(info: &ModelInfo) -> Result<TextModel, ProviderError> {
+    let source = info.chat_template.as_deref().unwrap_or(CHATML);
+    let bos = info.bos_text.as_deref().unwrap_or_default();
+    let eos = info.eos_text.as_deref().unwrap_or_default();
+    let template = ChatTemplate::new(source, bos, eos)
+        .map_err(|error| ProviderError::new(ErrorKind::Model, format!("the model's {error}")))?;
+    let markers = HERMES_MARKERS.iter().chain(&THINK_MARKERS);
+    let control = info.control_strings.iter().cloned();
+    let control = ControlStrings::new(control.chain(markers.map(|text| (*text).to_owned())));
+    Ok(TextModel::new(template, control))
+}
+
+fn settings_of(entry: &ProviderConfig) -> Result<TurnSettings, ProviderError> {
+    let name = match entry.tool_parser.as_str() {
+        // `openai` leaves the format to the service; in this process that is us.
+        "openai" => "hermes",
+        name => name,
+    };
+    let tools = ToolSyntax::from_name(name).ok_or_else(|| {
+        ProviderError::new(ErrorKind::Config, format!("unknown dialect `{name}`"))
+            .with_param("tool_parser")
+    })?;
+    let decisions = &entry.decisions;
+    Ok(TurnSettings {
+        means: Means::EngineRule,
+        reasoning: match entry.parsing_format {
+            ParsingFormat::ThinkTags => ReasoningSyntax::auto(),
+            ParsingFormat::DirectResponse => ReasoningSyntax::none(),
+        },
+        tools,
+        hermes_calls: matches!(name, "hermes" | "auto"),
+        tool_prompt: ToolPromptOptions {
+            layout: if decisions.tools_as_array {
+                ToolsLayout::Array
+            } else {
+                ToolsLayout::Lines
+            },
+            place: if decisions.preamble_before {
+                PreamblePlace::Before
+            } else {
+                PreamblePlace::After
+            },
+            blocks: if decisions.single_tool_call_block {
+                CallBlocks::Single
+            } else {
+                CallBlocks::Multiple
+            },
+            template_writes_tools: false,
+        },
+        replay: match entry.reasoning_replay {
+            ReasoningReplay::None => ReplayPolicy::None,
+            ReasoningReplay::KeepLast => ReplayPolicy::KeepLast,
+            ReasoningReplay::Full | ReasoningReplay::Required => ReplayPolicy::Full,
+        },
+        limits: ParserLimits::default(),
+    })
+}
+
+/// An engine's error as ours: the same sentence, the kind by who must act.
+fn engine_error(error: twopass_engine::Error) -> ProviderError {
+    let kind = match error.kind() {
+        EngineErrorKind::BadModel | EngineErrorKind::UnsupportedCpu => ErrorKind::Model,
+        EngineErrorKind::BadOption => ErrorKind::Config,
+        EngineErrorKind::BadRequest | EngineErrorKind::BadGrammar => ErrorKind::BadRequest,
+        EngineErrorKind::PromptTooLong { .. } => ErrorKind::ContextLength,
+        EngineErrorKind::QueueFull => ErrorKind::QueueFull,
+        EngineErrorKind::ContextFull => ErrorKind::Overloaded,
+        _ => ErrorKind::Internal,
+    };
+    let message = error.to_string();
+    let param = match error.kind() {
+        EngineErrorKind::PromptTooLong { .. } => Some("messages".to_owned()),
+        EngineErrorKind::BadGrammar => Some("tools".to_owned()),
+        _ => error.param().map(str::to_owned),
+    };
+    let error = ProviderError::new(kind, message).with_source(error);
+    match param {
+        Some(param) => error.with_param(&param),
+        None => error,
+    }
+}
+
+impl From<PlanError> for ProviderError {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::Request(error) => error.into(),
+            PlanError::Template(error) => {
+                Self::new(ErrorKind::BadRequest, error.to_string()).with_param("messages")
+            }
+        }
+    }
+}
