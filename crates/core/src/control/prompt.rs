@@ -224,6 +224,7 @@ fn parser_options(
             choice: request.tool_choice.clone(),
             taken_ids: taken_ids(&request.messages),
             limits: settings.limits,
+            ..CallRules::default()
         },
         ..TurnParserOptions::default()
     }
