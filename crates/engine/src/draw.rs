@@ -63,7 +63,10 @@ impl Source {
                 argmax(logits).ok_or_else(no_number).map(Some)
             }
             None => {
-                candidates.fill(logits, &choice.refused);
+                match sampler.best_only() {
+                    Some(k) if choice.refused.is_empty() => candidates.fill_best(logits, k),
+                    _ => candidates.fill(logits, &choice.refused),
+                }
                 candidates.draw(sampler).ok_or_else(no_number).map(Some)
             }
         }
