@@ -9,7 +9,7 @@ use super::named_body::{NamedBody, NamedRules};
 use super::python_body::{PythonBody, PythonRules};
 use super::xml_body::{XmlBody, XmlRules};
 use crate::chat::{CallErrorKind, Event};
-use crate::text::{Marker, MarkerMatch, MarkerScanner, Scan};
+use crate::text::{Marker, MarkerMatch, MarkerScanner, Scan, prefix_within};
 
 /// Prose that may stand between an opening marker and the body (row E8), in bytes.
 const MAX_PRELUDE_BYTES: usize = 256;
@@ -282,7 +282,47 @@ impl BlockReader {
         }
     }
 
+    /// Reads on. Beyond the byte limit the block is refused and skipped.
     pub(crate) fn read(
+        &mut self,
+        input: &mut Input<'_>,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) -> Progress {
+        let most = calls.limits().max_block_bytes;
+        let limit = self.content_at.saturating_add(most);
+        if self.is_skipping() || input.text.len() <= limit {
+            return self.read_within(input, calls, out);
+        }
+        // However the text comes, the same bytes are read before the limit.
+        let within = prefix_within(input.text, limit);
+        let mut view = Input {
+            text: within,
+            pos: input.pos,
+            at_end: false,
+        };
+        let progress = self.read_within(&mut view, calls, out);
+        input.pos = view.pos;
+        if progress != Progress::Need {
+            return progress;
+        }
+        let Some((_, body)) = &mut self.body else {
+            return Progress::NotACall;
+        };
+        match body {
+            Body::Json(body) => body.skip(),
+            Body::Named(body) => body.skip(),
+            Body::Xml(body) => body.skip(),
+            Body::Python(body) => body.skip(),
+            Body::Gemma(body) => body.skip(),
+        }
+        let raw = &within[self.content_at.min(within.len())..];
+        let message = format!("the block has more than {most} bytes");
+        calls.reject_block(CallErrorKind::ArgumentsTooLarge, raw, &message, out);
+        self.read_within(input, calls, out)
+    }
+
+    fn read_within(
         &mut self,
         input: &mut Input<'_>,
         calls: &mut Calls,

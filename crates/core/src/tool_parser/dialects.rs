@@ -114,6 +114,8 @@ pub struct XmlForm {
     pub noise: &'static [&'static str],
     /// What is written between the elements.
     pub gap: &'static str,
+    /// All calls of a turn are written into one group.
+    pub one_group: bool,
 }
 
 impl XmlForm {

@@ -66,6 +66,11 @@ impl GemmaRules {
 }
 
 impl GemmaBody {
+    /// The block is over the limit and was refused: its end is still looked for.
+    pub(crate) fn skip(&mut self) {
+        self.state = State::Skip;
+    }
+
     pub(crate) fn is_skipping(&self) -> bool {
         matches!(self.state, State::Skip)
     }
@@ -171,16 +176,6 @@ impl GemmaBody {
         out: &mut Vec<Event>,
     ) -> Option<Progress> {
         let raw = &input.text[self.call_at..];
-        if raw.len() > calls.limits().max_block_bytes {
-            calls.reject_block(
-                CallErrorKind::ArgumentsTooLarge,
-                raw,
-                "the block is over the byte limit",
-                out,
-            );
-            self.state = State::Skip;
-            return None;
-        }
         if !input.at_end {
             return Some(Progress::Need);
         }

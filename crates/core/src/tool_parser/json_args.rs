@@ -3,7 +3,7 @@
 use super::block::Input;
 use super::calls::{ArgumentBody, Calls};
 use crate::chat::{CallErrorKind, Event};
-use crate::text::{JsonBoundary, JsonEvent};
+use crate::text::{JsonBoundary, JsonEvent, prefix_within};
 
 /// How far the arguments are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,11 @@ impl JsonArgs {
     ) -> ArgsStep {
         loop {
             let from = input.pos;
-            let (taken, event) = self.boundary.feed(&input.text.as_bytes()[from..]);
+            // The same bytes are read before the limit however they come.
+            let left = calls.limits().max_block_bytes.saturating_sub(self.n_bytes);
+            let part = prefix_within(&input.text[from..], left);
+            let is_over = part.len() < input.text.len() - from;
+            let (taken, event) = self.boundary.feed(part.as_bytes());
             input.pos += taken;
             self.keep(&input.text[from..input.pos], calls, out);
             match event {
@@ -70,7 +74,7 @@ impl JsonArgs {
                         out,
                     );
                 }
-                JsonEvent::More if self.n_bytes > calls.limits().max_block_bytes => {
+                JsonEvent::More if is_over => {
                     return self.refuse(
                         CallErrorKind::ArgumentsTooLarge,
                         "the block is over the byte limit",
@@ -95,10 +99,17 @@ impl JsonArgs {
         if text.is_empty() {
             return;
         }
+        let is_whole = self.n_bytes == self.text.len();
         self.n_bytes += text.len();
-        if self.n_bytes > calls.limits().arguments.max_bytes {
+        if !is_whole {
             return;
         }
+        let left = calls
+            .limits()
+            .arguments
+            .max_bytes
+            .saturating_sub(self.text.len());
+        let text = prefix_within(text, left);
         self.text.push_str(text);
         if self.begun {
             calls.delta(text, out);

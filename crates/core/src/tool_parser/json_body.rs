@@ -3,7 +3,7 @@
 use super::block::{BlockRules, ENDED, Input, Place, Progress, read_junk, skip_to_close};
 use super::calls::{ArgumentBody, Calls};
 use crate::chat::{CallErrorKind, Event};
-use crate::text::{JsonBoundary, JsonEvent, MarkerMatch, read_lenient};
+use crate::text::{JsonBoundary, JsonEvent, MarkerMatch, prefix_within, read_lenient};
 
 /// Tries to find the JSON behind a false start such as `{{`.
 const MAX_RESTARTS: u32 = 8;
@@ -135,7 +135,7 @@ impl CallObject {
 
     /// True if the arguments can be shown as they come.
     fn is_streamable(&self) -> bool {
-        self.arguments_first == b'{' && self.arguments_bytes == self.arguments.len()
+        self.arguments_first == b'{'
     }
 }
 
@@ -220,9 +220,6 @@ impl JsonBody {
             self.capture(&input.text[from..input.pos], calls, out);
             match event {
                 JsonEvent::More => {
-                    if input.pos - self.value_at > calls.limits().max_block_bytes {
-                        return self.over_limit(input, calls, out);
-                    }
                     if input.at_end {
                         return Some(self.cut(input, calls, out));
                     }
@@ -266,16 +263,20 @@ impl JsonBody {
             }
             return;
         }
+        let is_whole = object.arguments_bytes == object.arguments.len();
         object.arguments_bytes += text.len();
-        // One byte over the limit is kept as the proof that there was more.
-        if object.arguments.len() + text.len()
-            <= calls.limits().arguments.max_bytes.saturating_add(1)
-        {
-            object.arguments.push_str(text);
-            if object.named && object.is_streamable() {
-                calls.delta(&object.arguments[object.n_sent..], out);
-                object.n_sent = object.arguments.len();
-            }
+        if !is_whole {
+            return;
+        }
+        let left = calls
+            .limits()
+            .arguments
+            .max_bytes
+            .saturating_sub(object.arguments.len());
+        object.arguments.push_str(prefix_within(text, left));
+        if object.named && object.is_streamable() {
+            calls.delta(&object.arguments[object.n_sent..], out);
+            object.n_sent = object.arguments.len();
         }
     }
 
@@ -515,21 +516,15 @@ impl JsonBody {
         None
     }
 
-    fn over_limit(
-        &mut self,
-        input: &Input<'_>,
-        calls: &mut Calls,
-        out: &mut Vec<Event>,
-    ) -> Option<Progress> {
-        let most = calls.limits().max_block_bytes;
-        let message = format!("the block has more than {most} bytes");
-        let raw = self.raw_of_call(input);
+    /// The block is over the limit and was refused: its end is still looked for.
+    pub(crate) fn skip(&mut self) {
         self.committed = true;
-        calls.reject_block(CallErrorKind::ArgumentsTooLarge, &raw, &message, out);
         self.object = None;
         self.boundary.set_watch(0);
-        self.state = State::OverLimit;
-        None
+        self.state = match self.state {
+            State::Value => State::OverLimit,
+            _ => State::Skip,
+        };
     }
 
     fn read_over_limit(&mut self, input: &mut Input<'_>) -> Option<Progress> {

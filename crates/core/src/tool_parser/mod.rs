@@ -11,6 +11,7 @@ mod named_body;
 mod python_body;
 mod table;
 mod tool_set;
+mod writer;
 mod xml_body;
 
 use std::sync::Arc;

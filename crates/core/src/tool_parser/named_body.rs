@@ -4,7 +4,7 @@ use super::block::{At, BlockRules, ENDED, Head, Input, Progress, skip_to_close};
 use super::calls::{ArgumentBody, Calls};
 use super::json_args::{ArgsStep, JsonArgs};
 use crate::chat::Event;
-use crate::text::{MarkerScanner, Scan};
+use crate::text::{MarkerScanner, Scan, prefix_within};
 
 /// Longest text before the arguments that is taken for a name, in bytes.
 const MAX_NAME_BYTES: usize = 256;
@@ -18,8 +18,10 @@ pub enum NameStyle {
     Mistral,
     /// `functions.name:0 SEP {..}`; the whole header is the id.
     Kimi,
-    /// `name SEP {..}`, or `function SEP name NL` and the object in a code fence.
+    /// `name SEP {..}`; the other DeepSeek form is read as well.
     Deepseek,
+    /// `function SEP name NL` and the object in a code fence; the other form is read as well.
+    DeepseekFenced,
     /// A line of its own: `name NL {..}`. `all` names the user: what follows is text.
     Recipient,
 }
@@ -102,7 +104,10 @@ impl NamedRules {
                     _ => return Head::No,
                 }
             }
-            NameStyle::Mistral | NameStyle::Kimi | NameStyle::Deepseek => {}
+            NameStyle::Mistral
+            | NameStyle::Kimi
+            | NameStyle::Deepseek
+            | NameStyle::DeepseekFenced => {}
         }
         Head::Yes(NamedBody {
             state: if in_section { State::Seek } else { State::Name },
@@ -151,6 +156,11 @@ impl NamedRules {
 }
 
 impl NamedBody {
+    /// The block is over the limit and was refused: its end is still looked for.
+    pub(crate) fn skip(&mut self) {
+        self.state = State::Skip;
+    }
+
     pub(crate) fn is_skipping(&self) -> bool {
         matches!(self.state, State::Skip)
     }
@@ -251,7 +261,7 @@ impl NamedBody {
     ) -> Option<Progress> {
         let Some((end, after)) = named.name_end(input) else {
             if input.at_end || input.rest().len() > MAX_NAME_BYTES {
-                let raw = input.rest().to_owned();
+                let raw = prefix_within(input.rest(), MAX_NAME_BYTES).to_owned();
                 let kind = if input.at_end {
                     crate::chat::CallErrorKind::TruncatedToolCall
                 } else {
@@ -272,7 +282,7 @@ impl NamedBody {
         }
         self.state = match named.style {
             NameStyle::Mistral if separator == "[CALL_ID]" => State::CallId { name: header },
-            NameStyle::Deepseek => State::BeforeArgs { header },
+            NameStyle::Deepseek | NameStyle::DeepseekFenced => State::BeforeArgs { header },
             NameStyle::Kimi => {
                 let name = header
                     .rsplit_once(':')

@@ -93,6 +93,11 @@ impl PythonBody {
         !self.is_doubtful
     }
 
+    /// The block is over the limit and was refused: its end is still looked for.
+    pub(crate) fn skip(&mut self) {
+        self.state = State::Skip;
+    }
+
     pub(crate) fn is_skipping(&self) -> bool {
         matches!(self.state, State::Skip)
     }
@@ -179,7 +184,7 @@ impl PythonBody {
                     } else {
                         CallErrorKind::MalformedArguments
                     };
-                    calls.reject_block(kind, input.rest(), "a function call expected", out);
+                    calls.reject_block(kind, name, "a function call expected", out);
                     self.state = State::Skip;
                     return None;
                 }
@@ -247,16 +252,6 @@ impl PythonBody {
             }
         }
         let raw = &input.text[self.call_at..];
-        if raw.len() > calls.limits().max_block_bytes {
-            calls.reject_block(
-                CallErrorKind::ArgumentsTooLarge,
-                raw,
-                "the block is over the byte limit",
-                out,
-            );
-            self.state = State::Skip;
-            return None;
-        }
         if !input.at_end {
             return Some(Progress::Need);
         }

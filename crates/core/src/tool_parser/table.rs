@@ -42,6 +42,7 @@ const QWEN_XML: XmlForm = XmlForm {
     framing: ValueFraming::Lines,
     noise: &[],
     gap: "\n",
+    one_group: false,
 };
 
 const COMPACT_XML: XmlForm = XmlForm {
@@ -62,6 +63,7 @@ const INVOKE_XML: XmlForm = XmlForm {
     param_open: "<parameter name=\"",
     key_end: "\">",
     framing: ValueFraming::Verbatim,
+    one_group: true,
     ..QWEN_XML
 };
 
@@ -74,6 +76,7 @@ const DSML: XmlForm = XmlForm {
     param_close: "</｜DSML｜parameter>",
     typing: ValueTyping::Attribute,
     framing: ValueFraming::Verbatim,
+    one_group: true,
     ..QWEN_XML
 };
 
@@ -97,6 +100,7 @@ const GLM: XmlForm = XmlForm {
     framing: ValueFraming::Verbatim,
     noise: &[],
     gap: "\n",
+    one_group: false,
 };
 
 const GLM_COMPACT: XmlForm = XmlForm { gap: "", ..GLM };
@@ -105,6 +109,7 @@ const HY3: XmlForm = XmlForm {
     call_open: "<tool_call>",
     name_end: "<tool_sep>",
     call_close: "</tool_call>",
+    one_group: true,
     ..GLM
 };
 
@@ -116,10 +121,15 @@ const HY3_OPENSOURCE: XmlForm = XmlForm {
     key_end: "</arg_key:opensource>",
     value_open: "<arg_value:opensource>",
     param_close: "</arg_value:opensource>",
+    one_group: true,
     ..GLM
 };
 
-const HY4: XmlForm = XmlForm { gap: "", ..GLM };
+const HY4: XmlForm = XmlForm {
+    gap: "",
+    one_group: true,
+    ..GLM
+};
 
 const HY4_OPENSOURCE: XmlForm = XmlForm {
     name_end: "",
@@ -139,6 +149,7 @@ const MINIMAX_M3: XmlForm = XmlForm {
     framing: ValueFraming::Verbatim,
     noise: &[],
     gap: "",
+    one_group: true,
 };
 
 const STEP3: XmlForm = XmlForm {
@@ -156,6 +167,7 @@ const STEP3: XmlForm = XmlForm {
         "<｜tool_call_end｜>",
     ],
     gap: "",
+    one_group: true,
     ..QWEN_XML
 };
 
@@ -528,7 +540,7 @@ pub const DIALECTS: &[ToolDialect] = &[
         opens: &["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"],
         closes: &["<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>"],
         body: Body::Named {
-            style: NameStyle::Deepseek,
+            style: NameStyle::DeepseekFenced,
             call_open: "<｜tool▁call▁begin｜>",
             separators: &["<｜tool▁sep｜>"],
             call_close: "<｜tool▁call▁end｜>",

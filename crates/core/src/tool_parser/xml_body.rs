@@ -153,7 +153,7 @@ impl XmlRules {
         };
         match found {
             Some((at, after)) if at <= MAX_NAME_BYTES => Name::Ends {
-                name: rest[..at].trim(),
+                name: &rest[..at],
                 after: input.pos + after,
             },
             None if rest.len() <= MAX_NAME_BYTES && looks_like_name(rest) => Name::Cut,
@@ -202,6 +202,11 @@ fn looks_like_name(text: &str) -> bool {
 }
 
 impl XmlBody {
+    /// The block is over the limit and was refused: its end is still looked for.
+    pub(crate) fn skip(&mut self) {
+        self.state = State::Skip;
+    }
+
     pub(crate) fn is_skipping(&self) -> bool {
         matches!(self.state, State::Skip)
     }
@@ -215,7 +220,6 @@ impl XmlBody {
         out: &mut Vec<Event>,
     ) -> Progress {
         loop {
-            let from = input.pos;
             let step = match &mut self.state {
                 State::Seek => self.read_seek(xml, input, calls, out),
                 State::Name => self.read_name(xml, input, calls, out),
@@ -241,22 +245,6 @@ impl XmlBody {
                     input.pos = input.text.len();
                     return ENDED;
                 }
-                Some(Progress::Need) => {
-                    if input.text.len() - self.begins_at > calls.limits().max_block_bytes
-                        && !self.is_skipping()
-                    {
-                        self.refuse(
-                            CallErrorKind::ArgumentsTooLarge,
-                            "the block is over the byte limit",
-                            input,
-                            calls,
-                            out,
-                        );
-                        input.pos = from.max(input.pos);
-                        continue;
-                    }
-                    return Progress::Need;
-                }
                 Some(progress) => return progress,
             }
         }
@@ -270,7 +258,10 @@ impl XmlBody {
         calls: &mut Calls,
         out: &mut Vec<Event>,
     ) {
-        let raw = &input.text[self.begins_at.min(input.pos)..];
+        // Only text that was read: what else is there depends on how it came.
+        let is_cut = kind == CallErrorKind::TruncatedToolCall;
+        let end = if is_cut { input.text.len() } else { input.pos };
+        let raw = &input.text[self.begins_at.min(end)..end];
         calls.reject_block(kind, raw, message, out);
         self.state = State::Skip;
     }

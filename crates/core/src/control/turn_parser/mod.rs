@@ -280,6 +280,15 @@ impl TurnParser {
         self.held.len() - self.pos
     }
 
+    /// The longest marker that text can be held back for, in bytes.
+    #[must_use]
+    pub fn longest_marker_bytes(&self) -> usize {
+        self.in_text
+            .scanner
+            .max_len()
+            .max(self.in_reasoning.scanner.max_len())
+    }
+
     fn is_own_close(&self, text: &str) -> bool {
         let roles = self
             .in_text

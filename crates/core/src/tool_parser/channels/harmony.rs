@@ -125,7 +125,10 @@ impl Harmony {
                 };
                 return true;
             }
-            Scan::Partial(at) if at == input.pos => return false,
+            Scan::Partial(at) if at == input.pos => {
+                input.pos = from;
+                return false;
+            }
             _ => {}
         }
         let rest = input.rest();

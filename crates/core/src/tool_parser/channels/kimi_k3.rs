@@ -15,7 +15,9 @@ use super::super::calls::{ArgumentBody, Calls};
 use super::super::json_args::{ArgsStep, JsonArgs};
 use super::{Route, Show, is_mention};
 use crate::chat::{CallErrorKind, Diagnostic, DiagnosticKind, Event};
-use crate::text::{Marker, MarkerScanner, Scan, read_json, read_lenient, to_python_json};
+use crate::text::{
+    Marker, MarkerScanner, Scan, prefix_within, read_json, read_lenient, to_python_json,
+};
 
 const OPEN: usize = 0;
 const CLOSE: usize = 1;
@@ -294,7 +296,9 @@ impl KimiK3 {
         };
         value.push_str(&input.text[input.pos..end]);
         input.pos = end;
-        if value.len() > calls.limits().max_block_bytes {
+        let most = calls.limits().max_block_bytes;
+        if value.len() > most {
+            value.truncate(prefix_within(&value, most).len());
             calls.reject_block(
                 CallErrorKind::ArgumentsTooLarge,
                 &value,

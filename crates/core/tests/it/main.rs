@@ -1,0 +1,7 @@
+//! Tests of the parsers through their public face.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod harness;
+mod properties;
+mod round_trip;
+mod turns;
