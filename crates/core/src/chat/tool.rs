@@ -88,6 +88,11 @@ impl Arguments {
         Self { text, object }
     }
 
+    /// Takes text and the object that was read from it, so that it is not read again.
+    pub(crate) fn from_parts(text: String, object: Map<String, Value>) -> Self {
+        Self { text, object }
+    }
+
     /// The JSON text, always one valid object.
     #[must_use]
     pub fn as_text(&self) -> &str {

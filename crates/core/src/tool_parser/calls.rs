@@ -361,11 +361,10 @@ impl Calls {
             ArgumentBody::Text { text, lenient } => {
                 let decoded = decode_arguments(&text, &self.rules.limits.arguments);
                 let arguments = decoded.map(|decoded| {
-                    let arguments = decoded
-                        .text
-                        .and_then(|text| Arguments::from_text(text).ok());
-                    let arguments =
-                        arguments.unwrap_or_else(|| Arguments::from_object(decoded.object));
+                    let arguments = match decoded.text {
+                        Some(text) => Arguments::from_parts(text, decoded.object),
+                        None => Arguments::from_object(decoded.object),
+                    };
                     (arguments, decoded.repaired || lenient)
                 });
                 (

@@ -1,5 +1,6 @@
 //! The table of tool dialects. A dialect that differs only in markers is a row here.
 
+use super::ToolSyntax;
 use super::block::{BlockRules, BodyRules, RawStart};
 use super::channels::ChannelKind;
 use super::gemma_body::GemmaRules;
@@ -149,6 +150,14 @@ impl ToolDialect {
             self.body,
             Body::Json { .. } | Body::Named { .. } | Body::Channels(_)
         )
+    }
+
+    /// The syntax that reads this dialect alone.
+    #[must_use]
+    pub fn syntax(&self) -> ToolSyntax {
+        let mut syntax = ToolSyntax::none();
+        syntax.add(self);
+        syntax
     }
 
     pub(crate) fn channel(&self) -> Option<ChannelKind> {

@@ -3,6 +3,7 @@
 mod block;
 mod calls;
 mod channels;
+mod custom;
 mod dialects;
 mod gemma_body;
 mod json_args;
@@ -22,6 +23,7 @@ pub use calls::{CallRules, ParserLimits};
 pub(crate) use calls::{Calls, Snapshot};
 pub use channels::ChannelKind;
 pub(crate) use channels::ChannelReader;
+pub use custom::{BadDialect, CustomBody, CustomDialect};
 pub use dialects::{Body, JsonLayout, ToolDialect, XmlForm, dialect};
 pub use named_body::NameStyle;
 pub use table::DIALECTS;
@@ -68,13 +70,15 @@ impl ToolSyntax {
                         syntax.watched_channels.extend(row.channel());
                     }
                 }
-                part => {
-                    let row = dialect(part)?;
-                    syntax.blocks.extend(row.rules().into_iter().map(Arc::new));
-                    syntax.channel = syntax.channel.or(row.channel());
-                }
+                part => syntax.add(dialect(part)?),
             }
         }
         Some(syntax)
+    }
+
+    /// Reads this dialect as well.
+    pub fn add(&mut self, row: &ToolDialect) {
+        self.blocks.extend(row.rules().into_iter().map(Arc::new));
+        self.channel = self.channel.or(row.channel());
     }
 }

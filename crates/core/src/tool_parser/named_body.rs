@@ -77,8 +77,18 @@ impl NamedRules {
             }
         }
         let Some((name_end, after)) = self.name_end(&ahead) else {
-            let cut = ahead.rest().len() <= MAX_NAME_BYTES && self.is_name(ahead.rest(), true);
-            return if cut { Head::More } else { Head::No };
+            // The start of a separator may stand at the end.
+            let bytes = ahead.text.as_bytes();
+            let end = match self.separators.scan(bytes, ahead.pos, false) {
+                Scan::Partial(at) => at,
+                _ => bytes.len(),
+            };
+            let name = &ahead.text[ahead.pos..end];
+            return if name.len() <= MAX_NAME_BYTES && self.is_name(name, true) {
+                Head::More
+            } else {
+                Head::No
+            };
         };
         let name = &ahead.text[ahead.pos..name_end];
         if !self.is_name(name, false) {
@@ -143,11 +153,6 @@ impl NamedRules {
         } else {
             text.trim()
         };
-        let mut text = text;
-        if cut {
-            // The start of a separator may stand at the end.
-            text = text.split(['[', '<']).next().unwrap_or_default();
-        }
         (cut || !text.is_empty())
             && text
                 .chars()

@@ -17,7 +17,7 @@ const fn json(layout: JsonLayout, frame: (&'static str, &'static str)) -> Body {
     }
 }
 
-const ROW: ToolDialect = ToolDialect {
+pub(super) const ROW: ToolDialect = ToolDialect {
     name: "",
     aliases: &[],
     models: "",
