@@ -18,6 +18,7 @@
 pub mod anthropic_messages;
 mod body;
 mod calls;
+pub mod completions;
 mod content;
 pub mod embeddings;
 pub mod error;

@@ -10,12 +10,14 @@
 //! Source: Anthropic API reference; vLLM 0.32 and llama.cpp build 11549 as recorded; read
 //! 2026-01.
 
+mod decode;
 mod reply;
 mod request;
 mod stream;
 
+pub use decode::decode_request;
 pub use reply::{decode_reply, encode_reply};
-pub use request::{decode_request, encode_request};
+pub use request::encode_request;
 pub use stream::{StreamDecoder, StreamEncoder};
 
 /// The least thinking budget that the service accepts, in tokens.

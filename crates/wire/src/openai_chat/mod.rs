@@ -20,5 +20,5 @@ pub use reply::{decode_reply, encode_reply};
 pub use request::{decode_request, encode_request};
 pub use stream::{StreamDecoder, StreamEncoder};
 
-pub(crate) use reply::{read_stop, read_usage};
+pub(crate) use reply::{finish_reason, read_stop, read_usage, usage_json};
 pub(crate) use request::{read_extra, read_thinking, read_utf8, response_format};

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use twopass_core::chat::Reply;
 use twopass_wire::DecodeContext;
+use twopass_wire::completions::decode_reply;
 use twopass_wire::fault::Fault;
 
+use crate::completions;
 use crate::read::{Format, read_stream_cut, read_whole};
 
 fn format_of(path: &str) -> Option<Format> {
@@ -96,6 +98,17 @@ fn run(folder: &Path) -> BTreeMap<String, String> {
             let fault = Fault::from_response(capture.status, [], &capture.body, 0.0);
             assert_eq!(fault.status, Some(capture.status), "{}", capture.name);
             seen.insert(capture.name, fault.to_string());
+            continue;
+        }
+        if matches!(capture.path.as_str(), "/v1/completions" | "/completion") {
+            let read = if capture.is_stream {
+                completions::read_stream_cut(&capture.body)
+            } else {
+                decode_reply(&capture.body)
+            };
+            let read = read.unwrap();
+            let essence = format!("text {:?} stop {:?}", read.text, read.stop_reason);
+            seen.insert(capture.name, essence);
             continue;
         }
         let Some(format) = format_of(&capture.path) else {

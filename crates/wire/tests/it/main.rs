@@ -6,8 +6,10 @@
     reason = "tables of cases; a failed step fails the test"
 )]
 
+mod bodies;
 mod captures;
 mod cases;
+mod completions;
 mod error;
 mod generate_reply;
 mod generate_request;
@@ -16,3 +18,4 @@ mod read;
 mod replies;
 mod roundtrip;
 mod sse;
+mod tables;

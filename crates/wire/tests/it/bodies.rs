@@ -1,0 +1,206 @@
+//! Request bodies as they leave: the same conversation over every wire.
+
+use serde_json::{Value, json};
+use twopass_core::chat::{
+    Arguments, Media, MediaSource, Message, OpaqueItem, OpaqueKind, Part, Request, Role, ToolCall,
+    ToolSpec, TurnBudget,
+};
+use twopass_wire::facts::{
+    Continuation, MaxTokensField, ReasoningField, ReasoningReplay, ThinkingField, WireFacts,
+};
+use twopass_wire::{
+    Encoded, Thinking, WireRequest, anthropic_messages, ollama_chat, openai_chat, openai_responses,
+};
+
+fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
+    ToolCall {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        arguments: Arguments::from_text(arguments).unwrap(),
+    }
+}
+
+/// Two tools, three turns, an image, a failed and a missing result, kept reasoning.
+fn conversation() -> Request {
+    let image = Part::Image(Media {
+        media_type: Some("image/png".to_owned()),
+        ..Media::new(MediaSource::Base64("iVBOR".to_owned()))
+    });
+    let items = [
+        (
+            OpaqueKind::ReasoningDetail,
+            r#"{"type":"reasoning.encrypted","data":"D=="}"#,
+        ),
+        (
+            OpaqueKind::AnthropicBlock,
+            r#"{"type":"thinking","thinking":"Both.","signature":"S=="}"#,
+        ),
+        (
+            OpaqueKind::AnthropicBlock,
+            r#"{"type":"tool_use","id":"call.1","name":"get time","input":{"tz":"UTC"}}"#,
+        ),
+        (
+            OpaqueKind::AnthropicBlock,
+            r#"{"type":"tool_use","id":"b","name":"note","input":{}}"#,
+        ),
+        (
+            OpaqueKind::ResponsesItem,
+            r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"E=="}"#,
+        ),
+        (
+            OpaqueKind::ResponsesItem,
+            r#"{"type":"function_call","id":"fc_1","call_id":"call.1","name":"get time","arguments":"{\"tz\":\"UTC\"}"}"#,
+        ),
+        (
+            OpaqueKind::ResponsesItem,
+            r#"{"type":"function_call","id":"fc_2","call_id":"b","name":"note","arguments":"{}"}"#,
+        ),
+    ];
+    let turn = Message {
+        content: Vec::new(),
+        reasoning: Some("Both.".to_owned()),
+        tool_calls: vec![
+            call("call.1", "get time", r#"{"tz":"UTC"}"#),
+            call("b", "note", "{}"),
+        ],
+        provider_items: items
+            .into_iter()
+            .map(|(kind, json)| OpaqueItem::new(kind, json))
+            .collect(),
+        ..Message::text(Role::Assistant, "")
+    };
+    let failed = Message {
+        is_error: true,
+        ..Message::tool_result("b", "disk full")
+    };
+    let mut request = Request::new(vec![
+        Message::text(Role::System, "Be brief."),
+        Message {
+            content: vec![Part::Text("What is this?".to_owned()), image],
+            ..Message::text(Role::User, "")
+        },
+        Message::text(Role::Assistant, "<think>hm</think>\nA picture."),
+        Message::text(Role::User, "Time? And note it."),
+        turn,
+        failed,
+        Message::tool_result("call.1", "12:00"),
+    ]);
+    for name in ["get time", "note"] {
+        request.tools.push(ToolSpec {
+            name: name.to_owned(),
+            description: format!("Does {name}."),
+            parameters: json!({"type": "object", "properties": {}}),
+        });
+    }
+    request.budget = TurnBudget::OnePass {
+        max_tokens: Some(4096),
+    };
+    request.sampling.temperature = Some(0.3);
+    request.stop = vec!["END".to_owned()];
+    request
+}
+
+fn wire() -> WireRequest {
+    let mut wire = WireRequest::new("org/model-1.5", conversation());
+    wire.stream = true;
+    wire.include_usage = true;
+    wire.thinking = Thinking::Budget(2000);
+    wire
+}
+
+/// The body, laid out for reading, and what was changed.
+fn show(encoded: &Encoded) -> String {
+    let body: Value = serde_json::from_str(&encoded.body).unwrap();
+    let body = serde_json::to_string_pretty(&body).unwrap();
+    let notes: Vec<_> = encoded
+        .diagnostics
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    format!("{body}\n{}", notes.join("\n"))
+}
+
+#[test]
+fn chat_with_kept_reasoning() {
+    let facts = WireFacts {
+        max_tokens_field: MaxTokensField::MaxCompletionTokens,
+        reasoning_replay: ReasoningReplay::Full,
+        reasoning_field: Some(ReasoningField::Reasoning),
+        thinking: ThinkingField::ReasoningObject,
+        ..WireFacts::CHAT
+    };
+    insta::assert_snapshot!(show(&openai_chat::encode_request(&wire(), &facts).unwrap()));
+}
+
+#[test]
+fn chat_without_reasoning_continued() {
+    let mut wire = wire();
+    wire.request.messages.truncate(3);
+    wire.continue_final = true;
+    let facts = WireFacts {
+        thinking: ThinkingField::ThinkingTokenBudget,
+        continuation: Continuation::ContinueFlags,
+        ..WireFacts::CHAT
+    };
+    insta::assert_snapshot!(show(&openai_chat::encode_request(&wire, &facts).unwrap()));
+}
+
+#[test]
+fn responses_not_stored() {
+    let facts = WireFacts {
+        store: Some(false),
+        ..WireFacts::RESPONSES
+    };
+    insta::assert_snapshot!(show(
+        &openai_responses::encode_request(&wire(), &facts).unwrap()
+    ));
+}
+
+#[test]
+fn responses_going_on_from_a_stored_answer() {
+    let mut wire = wire();
+    wire.previous_response_id = Some("resp_0".to_owned());
+    insta::assert_snapshot!(show(
+        &openai_responses::encode_request(&wire, &WireFacts::RESPONSES).unwrap()
+    ));
+}
+
+#[test]
+fn anthropic_with_thinking() {
+    insta::assert_snapshot!(show(
+        &anthropic_messages::encode_request(&wire(), &WireFacts::ANTHROPIC).unwrap()
+    ));
+}
+
+#[test]
+fn anthropic_without_room_to_think() {
+    let mut wire = wire();
+    wire.request.budget = TurnBudget::OnePass {
+        max_tokens: Some(500),
+    };
+    insta::assert_snapshot!(show(
+        &anthropic_messages::encode_request(&wire, &WireFacts::ANTHROPIC).unwrap()
+    ));
+}
+
+#[test]
+fn ollama() {
+    insta::assert_snapshot!(show(
+        &ollama_chat::encode_request(&wire(), &WireFacts::OLLAMA).unwrap()
+    ));
+}
+
+// Row L13: what a wire cannot carry is an error, never dropped.
+#[test]
+fn content_that_cannot_be_sent_is_an_error() {
+    let audio = Part::Audio(Media::new(MediaSource::Url("http://x".to_owned())));
+    let mut wire = wire();
+    wire.request.messages = vec![Message {
+        content: vec![audio],
+        ..Message::text(Role::User, "")
+    }];
+    assert!(openai_chat::encode_request(&wire, &WireFacts::CHAT).is_err());
+    assert!(openai_responses::encode_request(&wire, &WireFacts::RESPONSES).is_err());
+    assert!(anthropic_messages::encode_request(&wire, &WireFacts::ANTHROPIC).is_err());
+    assert!(ollama_chat::encode_request(&wire, &WireFacts::OLLAMA).is_err());
+}
