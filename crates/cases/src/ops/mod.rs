@@ -1,7 +1,9 @@
 //! One adapter for each operation of the case files.
 
 mod parse;
+mod render;
 mod schema;
+mod two_pass;
 mod values;
 
 use serde_json::Value;
@@ -16,6 +18,8 @@ pub(crate) fn run(case: &Value) -> Verdict {
     let op = case["input"]["op"].as_str().unwrap_or_default();
     match (component, op) {
         ("think_parser", "split") => parse::split(case),
+        ("think_parser", "two_pass") => two_pass::two_pass(case),
+        ("tool_parser", "render_history") => render::history(case),
         ("tool_parser", "extract" | "extract_turn") => parse::extract(case),
         ("tool_parser", "split_channels") => parse::split_channels(case),
         ("tool_parser", "decode_arguments") => values::decode_arguments(case),
@@ -23,9 +27,7 @@ pub(crate) fn run(case: &Value) -> Verdict {
         ("schema", "validate") => schema::validate(case),
         ("schema", "inline_refs") => schema::inline(case),
         ("schema", "to_provider") => schema::provider_form(case),
-        // Operations of other crates are wired here, one arm and one file each:
-        // `think_parser/two_pass`, `think_parser/single_pass_stop` and
-        // `tool_parser/render_history` beside `parse`, clients and server after them.
+        // Operations of clients and server are wired here, one arm and one file each.
         _ => Verdict::Skipped {
             op: format!("{component}/{op}"),
             reason: "no adapter yet".to_owned(),

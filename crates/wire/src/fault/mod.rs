@@ -418,6 +418,7 @@ fn refused(message: &str, kind: FaultKind) -> Option<Refused> {
         "cannot",
         "must end",
         "must be last",
+        "incompatible",
     ]
     .iter()
     .any(|wording| text.contains(wording));
