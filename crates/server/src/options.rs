@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use twopass_provider::config::ServerConfig;
+
 /// Where the server listens and how it protects itself.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
@@ -29,6 +31,18 @@ impl Default for ServerOptions {
             keys_file: None,
             default_provider: None,
             limits: Limits::default(),
+        }
+    }
+}
+
+impl From<&ServerConfig> for ServerOptions {
+    /// The address and keys of the configuration, the rest by default.
+    fn from(config: &ServerConfig) -> Self {
+        Self {
+            host: config.host.clone(),
+            port: config.port,
+            keys_file: config.keys_file.clone(),
+            ..Self::default()
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Servers for tests.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use twopass_provider::Provider;
-use twopass_provider::backend::VllmNative;
+use twopass_provider::backend::{Embedded, VllmNative};
 use twopass_provider::config::{
     ApiConfig, BackendKind, ContentMode, Decisions, EngineConfig, GenerationConfig, OnError,
     ParsingFormat, ProviderConfig, ReasoningReplay, ToolParserName,
@@ -63,6 +63,39 @@ pub(crate) fn native_provider(name: &str, addr: SocketAddr) -> Provider {
     config.api.base_url = Some(format!("http://{addr}").parse().unwrap());
     let backend = VllmNative::new(&config).unwrap();
     Provider::new(config, Arc::new(backend))
+}
+
+/// A model of this path in the real engine. With `recites` it says what the last message
+/// puts between `[[say]]` and `[[/say]]` instead of its own words.
+pub(crate) fn embedded_provider(model: &Path, engine: EngineConfig, recites: bool) -> Provider {
+    let mut config = entry("local", BackendKind::Embedded, &model.display().to_string());
+    config.engine = engine;
+    let mut backend = Embedded::new(&config, model.to_owned()).unwrap();
+    if recites {
+        backend = backend.reciting(|request| {
+            let content = request.messages.last()?.content_text();
+            let (_, rest) = content.split_once("[[say]]")?;
+            Some(rest.split_once("[[/say]]")?.0.to_owned())
+        });
+    }
+    Provider::new(config, Arc::new(backend))
+}
+
+/// SmolLM2-135M-Instruct: a real chat model whose think tags are several tokens.
+pub(crate) fn smollm2() -> PathBuf {
+    model_path("TWOPASS_TEST_MODEL")
+}
+
+/// A random Qwen3 with the real tokenizer: think and call tags are single tokens, and it
+/// never ends its turn by itself.
+pub(crate) fn qwen3() -> PathBuf {
+    model_path("TWOPASS_TEST_QWEN3")
+}
+
+fn model_path(variable: &str) -> PathBuf {
+    let path = std::env::var_os(variable);
+    path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`, which sets it"))
+        .into()
 }
 
 /// A file in the build's own temporary folder.

@@ -7,4 +7,5 @@ mod upstream;
 
 mod gateway;
 mod malformed;
+mod model;
 mod sockets;
