@@ -18,12 +18,13 @@
 #![warn(missing_docs)]
 
 pub mod backend;
+pub mod catalogue;
 mod client;
 pub mod config;
-mod dialects;
 mod error;
 mod http;
 pub mod plan;
+pub mod prompt;
 mod provider;
 
 pub use backend::{Backend, TurnItem, TurnStream};

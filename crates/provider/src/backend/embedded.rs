@@ -13,35 +13,19 @@ use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream;
 use tokio::sync::OnceCell;
 use twopass_core::chat::{Event, Request};
-use twopass_core::chat_template::{CHATML, ChatTemplate, ControlStrings, Prompt};
+use twopass_core::chat_template::Prompt;
 use twopass_core::control::{
-    Means, PassEnd, PassRequest, PlanError, PlannedTurn, ReplayPolicy, Step, TextModel,
-    TurnSettings, TwoPass, plan_turn,
+    PassEnd, PassRequest, PlannedTurn, Step, TextModel, TurnSettings, TwoPass, plan_turn,
 };
-use twopass_core::reasoning_parser::ReasoningSyntax;
-use twopass_core::tool_parser::{ParserLimits, ToolSyntax};
-use twopass_core::tool_prompt::{CallBlocks, PreamblePlace, ToolPromptOptions, ToolsLayout};
 use twopass_engine::{
     Engine, EngineOptions, EngineStats, ErrorKind as EngineErrorKind, GenerateRequest, Generation,
     Grammar, ModelInfo, Outcome, Output,
 };
 
 use super::{Backend, TurnItem, TurnStream};
-use crate::config::{EngineConfig, ParsingFormat, ProviderConfig, ReasoningReplay};
+use crate::config::{EngineConfig, ProviderConfig};
+use crate::prompt::{TemplateFacts, turn_settings};
 use crate::{ErrorKind, ProviderError};
-
-/// Markers of Hermes blocks, which untrusted text may not spell where the vocabulary has
-/// them as tokens of their own or the model was prompted with them.
-const HERMES_MARKERS: [&str; 6] = [
-    "<tools>",
-    "</tools>",
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-];
-/// Think tags, likewise.
-const THINK_MARKERS: [&str; 4] = ["<think>", "</think>", "<thinking>", "</thinking>"];
 
 /// What a model is made to say, for exact tests: request in, text out.
 pub type Recital = dyn Fn(&Request) -> Option<String> + Send + Sync;
@@ -69,7 +53,7 @@ impl Embedded {
         Ok(Self {
             model_path,
             engine: entry.engine.clone(),
-            settings: settings_of(entry)?,
+            settings: turn_settings(entry)?,
             loaded: OnceCell::new(),
             recital: None,
         })
@@ -98,7 +82,7 @@ impl Embedded {
                             .with_source(error)
                     })?
                     .map_err(engine_error)?;
-                let model = text_model(engine.info())?;
+                let model = template_facts(engine.info()).to_model()?;
                 Ok(Loaded { engine, model })
             })
             .await
@@ -281,63 +265,14 @@ fn engine_options(path: &std::path::Path, config: &EngineConfig) -> EngineOption
     options
 }
 
-/// What the model's file says: its template (ChatML if it has none) and its control strings.
-fn text_model(info: &ModelInfo) -> Result<TextModel, ProviderError> {
-    let source = info.chat_template.as_deref().unwrap_or(CHATML);
-    let bos = info.bos_text.as_deref().unwrap_or_default();
-    let eos = info.eos_text.as_deref().unwrap_or_default();
-    let template = ChatTemplate::new(source, bos, eos)
-        .map_err(|error| ProviderError::new(ErrorKind::Model, format!("the model's {error}")))?;
-    let markers = HERMES_MARKERS.iter().chain(&THINK_MARKERS);
-    let control = info.control_strings.iter().cloned();
-    let control = ControlStrings::new(control.chain(markers.map(|text| (*text).to_owned())));
-    Ok(TextModel::new(template, control))
-}
-
-fn settings_of(entry: &ProviderConfig) -> Result<TurnSettings, ProviderError> {
-    let name = match entry.tool_parser.as_str() {
-        // `openai` leaves the format to the service; in this process that is us.
-        "openai" => "hermes",
-        name => name,
-    };
-    let tools = ToolSyntax::from_name(name).ok_or_else(|| {
-        ProviderError::new(ErrorKind::Config, format!("unknown dialect `{name}`"))
-            .with_param("tool_parser")
-    })?;
-    let decisions = &entry.decisions;
-    Ok(TurnSettings {
-        means: Means::EngineRule,
-        reasoning: match entry.parsing_format {
-            ParsingFormat::ThinkTags => ReasoningSyntax::auto(),
-            ParsingFormat::DirectResponse => ReasoningSyntax::none(),
-        },
-        tools,
-        hermes_calls: matches!(name, "hermes" | "auto"),
-        tool_prompt: ToolPromptOptions {
-            layout: if decisions.tools_as_array {
-                ToolsLayout::Array
-            } else {
-                ToolsLayout::Lines
-            },
-            place: if decisions.preamble_before {
-                PreamblePlace::Before
-            } else {
-                PreamblePlace::After
-            },
-            blocks: if decisions.single_tool_call_block {
-                CallBlocks::Single
-            } else {
-                CallBlocks::Multiple
-            },
-            template_writes_tools: false,
-        },
-        replay: match entry.reasoning_replay {
-            ReasoningReplay::None => ReplayPolicy::None,
-            ReasoningReplay::KeepLast => ReplayPolicy::KeepLast,
-            ReasoningReplay::Full | ReasoningReplay::Required => ReplayPolicy::Full,
-        },
-        limits: ParserLimits::default(),
-    })
+/// What the engine knows of the model's prompts.
+fn template_facts(info: &ModelInfo) -> TemplateFacts {
+    TemplateFacts {
+        template: info.chat_template.clone(),
+        bos: info.bos_text.clone().unwrap_or_default(),
+        eos: info.eos_text.clone().unwrap_or_default(),
+        control_strings: info.control_strings.clone(),
+    }
 }
 
 /// An engine's error as ours: the same sentence, the kind by who must act.
@@ -361,16 +296,5 @@ fn engine_error(error: twopass_engine::Error) -> ProviderError {
     match param {
         Some(param) => error.with_param(&param),
         None => error,
-    }
-}
-
-impl From<PlanError> for ProviderError {
-    fn from(error: PlanError) -> Self {
-        match error {
-            PlanError::Request(error) => error.into(),
-            PlanError::Template(error) => {
-                Self::new(ErrorKind::BadRequest, error.to_string()).with_param("messages")
-            }
-        }
     }
 }

@@ -15,6 +15,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use twopass_core::chat::Request;
 
+#[cfg(feature = "embedded")]
+use crate::catalogue::Catalogue;
 use crate::config::{BackendKind, Config, ProviderConfig};
 use crate::{ErrorKind, ProviderError};
 
@@ -53,12 +55,13 @@ pub fn from_config(
     entry: &ProviderConfig,
     config: &Config,
 ) -> Result<Arc<dyn Backend>, ProviderError> {
+    #[cfg(not(feature = "embedded"))]
     let _ = config;
     match entry.backend {
         BackendKind::VllmNative => Ok(Arc::new(VllmNative::new(entry)?)),
         #[cfg(feature = "embedded")]
         BackendKind::Embedded => {
-            let path = std::path::PathBuf::from(&entry.model_name);
+            let path = Catalogue::new(config).model_path(entry)?;
             Ok(Arc::new(Embedded::new(entry, path)?))
         }
         #[cfg(not(feature = "embedded"))]

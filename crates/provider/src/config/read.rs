@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use twopass_core::chat::{Sampling, ThinkTag};
+use twopass_core::tool_parser::{DIALECTS, ToolSyntax};
 use url::Url;
 
 use super::environment::Environment;
@@ -10,7 +11,7 @@ use super::keys::{self, KeyRequest};
 use super::node::{Node, NodeKind};
 use super::origin::Origin;
 use super::overrides::{Overrides, apply_overrides, built_in_entry, flat_entry};
-use super::section::{Section, Source, number};
+use super::section::{Section, Source, number, suggestion};
 use super::types::{
     AgentConfig, ApiConfig, BackendKind, Config, ContentMode, Decisions, EmbeddingsConfig,
     EngineConfig, GenerationConfig, HermesInjection, OnError, OnInvalidCall, ParsingFormat,
@@ -258,16 +259,25 @@ fn named<T: Copy>(all: &'static [T], name: fn(T) -> &'static str) -> Vec<(&'stat
     all.iter().map(|value| (name(*value), *value)).collect()
 }
 
+/// `openai`, `auto`, a dialect's name, or several joined by `+`.
 fn tool_parser(
     source: &mut Source,
     section: &mut Section<'_>,
 ) -> Result<Option<ToolParserName>, ProviderError> {
-    let mut choices: Vec<(&'static str, &'static str)> =
-        vec![("openai", "openai"), ("auto", "auto")];
-    choices.extend(crate::dialects::tool_parser_names().map(|name| (name, name)));
-    Ok(section
-        .one_of(source, "tool_parser", &choices)?
-        .map(|name| ToolParserName(name.to_owned())))
+    let Some(name) = section.text(source, "tool_parser")? else {
+        return Ok(None);
+    };
+    if ToolSyntax::from_name(&name).is_some() {
+        return Ok(Some(ToolParserName(name)));
+    }
+    let dialects = DIALECTS.iter().map(|dialect| dialect.name);
+    let names: Vec<_> = ["openai", "auto"].into_iter().chain(dialects).collect();
+    let message = format!(
+        "must be `openai`, `auto`, `hermes`, `fenced` or the name of another dialect, got `{name}`{}",
+        suggestion(&name, &names)
+    );
+    let place = section.value_place("tool_parser").unwrap_or_default();
+    Err(source.error(place, &section.path_of("tool_parser"), message))
 }
 
 fn decisions(source: &mut Source, section: &mut Section<'_>) -> Result<Decisions, ProviderError> {

