@@ -1,0 +1,200 @@
+//! The table of commands and flags, as they are written.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+/// Thinking budgets, private reasoning and typed tool calls for any language model.
+#[derive(Debug, Parser)]
+#[command(name = "twopass", version, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) shared: Shared,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Shared {
+    /// The configuration file [default: $TWOPASS_CONFIG, ./twopass.yaml, the user's]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run one turn
+    Invoke(InvokeArgs),
+    /// Serve over HTTP
+    Serve(ServeArgs),
+    /// Print the prompt that a model would see
+    Render(RenderArgs),
+    /// List, fetch and inspect local models
+    Models(ModelsArgs),
+    /// Check or show the configuration
+    Config(ConfigArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct InvokeArgs {
+    /// The configured provider to ask
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Option<String>,
+    /// Its model, instead of the configured one
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// A JSON file with the conversation; `-` reads stdin
+    #[arg(long, value_name = "FILE")]
+    pub(crate) messages: Option<PathBuf>,
+    /// A JSON file with the tools: name, description and parameters of each
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tools: Option<PathBuf>,
+    /// Let the model think
+    #[arg(long, conflicts_with = "no_thinking")]
+    pub(crate) thinking: bool,
+    /// Do not let the model think
+    #[arg(long)]
+    pub(crate) no_thinking: bool,
+    /// Most tokens of the thought, 0 or more
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = cap_from_0)]
+    pub(crate) max_thinking_tokens: Option<u32>,
+    /// Most tokens of the answer, 1 or more
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = cap_from_1)]
+    pub(crate) max_response_tokens: Option<u32>,
+    /// Think and answer in two passes
+    #[arg(long, value_name = "MODE")]
+    pub(crate) two_pass: Option<TwoPassArg>,
+    /// The tag of the thought
+    #[arg(long, value_name = "TAG")]
+    pub(crate) think_tag: Option<ThinkTagArg>,
+    /// auto, none, required, or the name of the tool to call
+    #[arg(long, value_name = "CHOICE")]
+    pub(crate) tool_choice: Option<String>,
+    /// Print the answer while it is written
+    #[arg(long)]
+    pub(crate) stream: bool,
+    /// Same seed, same answer
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
+    pub(crate) seed: Option<u64>,
+    /// Randomness, 0 = none
+    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = temperature)]
+    pub(crate) temperature: Option<f32>,
+    /// The question; without it and --messages stdin is read
+    pub(crate) prompt: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum TwoPassArg {
+    Auto,
+    On,
+    Off,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ThinkTagArg {
+    Think,
+    Thinking,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ServeArgs {
+    /// The address to listen on
+    #[arg(long, value_name = "HOST")]
+    pub(crate) host: Option<String>,
+    /// The port; 0 takes a free one
+    #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = port)]
+    pub(crate) port: Option<u16>,
+    /// Serve this configured provider only
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Option<String>,
+    /// Its model, instead of the configured one
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RenderArgs {
+    /// The configured provider whose model is meant
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Option<String>,
+    /// A model's name or .gguf file
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["provider", "template"])]
+    pub(crate) model: Option<String>,
+    /// A file with a Jinja chat template
+    #[arg(long, value_name = "FILE", conflicts_with = "provider")]
+    pub(crate) template: Option<PathBuf>,
+    /// A JSON file with the conversation; `-` reads stdin
+    #[arg(long, value_name = "FILE")]
+    pub(crate) messages: PathBuf,
+    /// A JSON file with the tools
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tools: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ModelsArgs {
+    #[command(subcommand)]
+    pub(crate) action: Option<ModelsAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelsAction {
+    /// List the models that are known or here (the default)
+    List,
+    /// Fetch a model: a name of the list, or hf:OWNER/REPO/FILE.gguf
+    Pull {
+        /// The model
+        name: String,
+    },
+    /// Say what a model file holds
+    Inspect {
+        /// A .gguf file or the name of a model that is here
+        path: String,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) action: Option<ConfigAction>,
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Check every key and every provider (the default)
+    Check,
+    /// Show every value with its origin, secrets hidden
+    Show,
+}
+
+fn cap_from_0(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| "must be a whole number of at least 0".to_owned())
+}
+
+fn cap_from_1(text: &str) -> Result<u32, String> {
+    let cap: Option<u32> = text.parse().ok().filter(|cap| *cap > 0);
+    cap.ok_or_else(|| "must be a whole number of at least 1".to_owned())
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| "must be a whole number of at least 0".to_owned())
+}
+
+fn temperature(text: &str) -> Result<f32, String> {
+    let value: Option<f32> = text
+        .parse()
+        .ok()
+        .filter(|value| (0.0..=100.0).contains(value));
+    value.ok_or_else(|| "must be a number from 0 to 100".to_owned())
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    text.parse()
+        .map_err(|_| "must be a whole number from 0 to 65535".to_owned())
+}

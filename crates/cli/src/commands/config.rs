@@ -1,0 +1,80 @@
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use twopass_provider::config::notices;
+use twopass_provider::{Config, Provider};
+
+use crate::args::{ConfigAction, ConfigArgs, Shared};
+use crate::failure::{Failure, NEGATIVE, say};
+use crate::{output, setup};
+
+/// Checks or shows the configuration. Exit code 1: a provider cannot be used.
+pub(crate) fn run(shared: &Shared, args: ConfigArgs) -> Result<ExitCode, Failure> {
+    let config = setup::config(shared, None, None)?;
+    match args.action.unwrap_or(ConfigAction::Check) {
+        ConfigAction::Check => check(shared.json, &config),
+        ConfigAction::Show => {
+            show(shared.json, &config)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn show(as_json: bool, config: &Config) -> Result<(), Failure> {
+    let settings = config.settings();
+    if as_json {
+        let rows: Vec<_> = settings
+            .iter()
+            .map(|setting| json!({"key": setting.key, "value": setting.value, "origin": setting.origin}))
+            .collect();
+        return output::line(&Value::from(rows).to_string());
+    }
+    let rows: Vec<_> = settings
+        .into_iter()
+        .map(|s| vec![s.key, s.value, s.origin])
+        .collect();
+    output::line(&output::table(&rows))
+}
+
+fn check(as_json: bool, config: &Config) -> Result<ExitCode, Failure> {
+    let file = config.file.as_ref().map(|path| path.display().to_string());
+    let faults: Vec<_> = config
+        .providers
+        .iter()
+        .filter_map(|entry| Provider::from_entry(config, Some(&entry.name)).err())
+        .map(|error| error.to_string())
+        .collect();
+    let notices = notices(config);
+    if as_json {
+        let body =
+            json!({"file": file, "ok": faults.is_empty(), "faults": faults, "notices": notices});
+        output::line(&body.to_string())?;
+    } else {
+        let shown = file
+            .as_deref()
+            .unwrap_or("no configuration file, built-in defaults");
+        for notice in &notices {
+            say(&format!("notice: {notice}"));
+        }
+        for fault in &faults {
+            say(&format!("fault: {fault}"));
+        }
+        let n_entries = config.providers.len();
+        if faults.is_empty() {
+            output::line(&format!(
+                "{shown}: ok, {n_entries} provider{}",
+                if n_entries == 1 { "" } else { "s" }
+            ))?;
+        } else {
+            output::line(&format!(
+                "{shown}: {} of {n_entries} providers cannot be used",
+                faults.len()
+            ))?;
+        }
+    }
+    Ok(if faults.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(NEGATIVE)
+    })
+}

@@ -1,0 +1,7 @@
+//! One file per command.
+
+pub(crate) mod config;
+pub(crate) mod invoke;
+pub(crate) mod models;
+pub(crate) mod render;
+pub(crate) mod serve;

@@ -1,0 +1,48 @@
+use std::process::ExitCode;
+
+use serde_json::json;
+use twopass_provider::Provider;
+use twopass_server::{ServerOptions, serve};
+
+use crate::args::{ServeArgs, Shared};
+use crate::failure::{Failure, say};
+use crate::{output, setup};
+
+/// Serves every configured provider (or the one that is named) until a stop signal.
+pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Failure> {
+    let only = args.provider.is_some();
+    let config = setup::config(shared, args.provider, args.model)?;
+    let entries: Vec<_> = config
+        .providers
+        .iter()
+        .filter(|entry| !only || entry.name == config.default_provider)
+        .collect();
+    let options = ServerOptions {
+        host: args.host.unwrap_or_else(|| config.server.host.clone()),
+        port: args.port.unwrap_or(config.server.port),
+        keys_file: config.server.keys_file.clone(),
+        default_provider: Some(config.default_provider.clone()),
+        ..ServerOptions::default()
+    };
+    setup::pull_missing(&config, &entries).await?;
+    let providers = entries
+        .iter()
+        .map(|entry| Provider::from_entry(&config, Some(&entry.name)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let as_json = shared.json;
+    let ready = |address: std::net::SocketAddr| {
+        let line = if as_json {
+            json!({"address": format!("http://{address}")}).to_string()
+        } else {
+            format!("listening on http://{address}")
+        };
+        // A server whose start nobody watches serves all the same.
+        if output::line(&line).is_err() {
+            say(&line);
+        }
+    };
+    serve(options, providers, ready)
+        .await
+        .map_err(|error| Failure::new(error.to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,89 @@
+//! `config` and `models`. Rows A1, A6, A9, A14.
+
+use std::process::Stdio;
+
+use crate::run::Place;
+
+const CONFIG: &str = "
+providers:
+  - name: far
+    provider_backend: vllm_native
+    model_name: m
+    api_config: {base_url: 'https://llm.example.com', api_key_env: MY_KEY}
+";
+
+#[test]
+fn config_check_and_show() {
+    let place = Place::new();
+    let ran = place.run(&["config", "check"]);
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (
+            0,
+            "no configuration file, built-in defaults: ok, 1 provider\n"
+        )
+    );
+    let show = place.run(&["config", "show"]);
+    assert!(
+        show.stdout.contains("providers[0].model_name") && show.stdout.contains("smollm2-135m"),
+        "{}",
+        show.stdout
+    );
+
+    place.write("twopass.yaml", CONFIG);
+    let ran = place.run(&["config"]);
+    assert_eq!(ran.code, 1);
+    assert_eq!(
+        ran.stderr,
+        "fault: provider `far`: no key for llm.example.com: `api_config.api_key_env` names MY_KEY, which is not set\n"
+    );
+    place.write(".env", "MY_KEY=sk-secret\n");
+    let ran = place.run(&["config", "check"]);
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (0, "twopass.yaml: ok, 1 provider\n")
+    );
+    let show = place.run(&["config", "show", "--json"]);
+    assert!(!show.stdout.contains("sk-secret"));
+    let rows: serde_json::Value = serde_json::from_str(&show.stdout).unwrap();
+    let key = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["key"] == "providers[0].api_config.api_key")
+        .unwrap();
+    assert_eq!(
+        *key,
+        serde_json::json!({"key": "providers[0].api_config.api_key", "value": "********", "origin": ".env MY_KEY"})
+    );
+}
+
+#[test]
+fn models_list_says_what_is_here() {
+    let place = Place::new();
+    let rows: serde_json::Value =
+        serde_json::from_str(&place.run(&["models", "--json"]).stdout).unwrap();
+    assert_eq!(
+        (&rows[0]["name"], &rows[0]["path"]),
+        (&"smollm2-135m".into(), &serde_json::Value::Null)
+    );
+    let ran = place.run(&["models", "list"]);
+    assert!(ran.stdout.starts_with("NAME"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_closed_pipe_is_success() {
+    let place = Place::new();
+    let mut command = place.command(&["config", "show"]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), output.stderr.as_slice()),
+        (Some(0), &b""[..])
+    );
+}

@@ -1,0 +1,11 @@
+//! The binary from the outside: exit codes, stdout, stderr.
+#![expect(
+    clippy::unwrap_used,
+    clippy::too_many_lines,
+    reason = "tables of cases; a failed step fails the test"
+)]
+
+mod errors;
+mod files;
+mod invoke;
+mod run;
