@@ -116,7 +116,7 @@ fn function_value(tool: &ToolSpec) -> Value {
 /// one; `None` if the choice leaves the model free.
 ///
 /// The JSON is bound to each tool's schema and to the spacing that models were trained on.
-/// With `parallel` up to eight calls may follow each other.
+/// A named choice is one call; `Required` with `parallel` is up to eight.
 #[must_use]
 pub fn call_grammar(tools: &[ToolSpec], choice: &ToolChoice, parallel: bool) -> Option<String> {
     if !choice.forces_call() {
@@ -129,7 +129,7 @@ pub fn call_grammar(tools: &[ToolSpec], choice: &ToolChoice, parallel: bool) -> 
     let names: Vec<String> = (0..allowed.len())
         .map(|idx| format!("call_{idx}"))
         .collect();
-    let more = if parallel {
+    let more = if parallel && *choice == ToolChoice::Required {
         format!(" (\"\\n\" call){{0,{}}}", MAX_CONSTRAINED_CALLS - 1)
     } else {
         String::new()

@@ -250,7 +250,7 @@ fn m6_only_our_own_markup_is_markup() {
 fn m5_grammar_only_for_a_forced_call() {
     let tools = [tool("f"), tool("g")];
     assert_eq!(call_grammar(&tools, &ToolChoice::Auto, true), None);
-    let named = call_grammar(&tools, &ToolChoice::Named("g".to_owned()), false).unwrap();
+    let named = call_grammar(&tools, &ToolChoice::Named("g".to_owned()), true).unwrap();
     assert!(named.starts_with("start: call\ncall: call_0\n"), "{named}");
     assert!(
         named.contains(r#"{\"name\": \"g\", \"arguments\": "#),
