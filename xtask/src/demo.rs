@@ -14,7 +14,7 @@ use crate::{Outcome, fixtures, setup};
 
 const THINKING_TOKENS: u64 = 48;
 const RESPONSE_TOKENS: u64 = 96;
-const QUESTION: &str = "Which is the largest planet of the solar system, and why is it so large?";
+const QUESTION: &str = "How do plants make their food?";
 const TOOL_QUESTION: &str =
     "What will the weather be in Paris over the next three days, in celsius?";
 
@@ -171,7 +171,7 @@ fn thought(turn: &Value, faults: &mut Vec<String>) {
     let end = if cut {
         "cut and closed at the budget"
     } else {
-        "closed by the model"
+        "ended by the model"
     };
     println!("\nThought ({count} of at most {THINKING_TOKENS} tokens, {end}):");
     print_indented(text(turn, "thinking"));
