@@ -167,17 +167,17 @@ fn is_forecast(arguments: &Value) -> bool {
 fn thought(turn: &Value, faults: &mut Vec<String>) {
     let n_tokens = turn["usage"]["thinking_tokens"].as_u64();
     let cut = turn["thinking_truncated"] == true;
-    let count = n_tokens.map_or_else(|| "?".to_owned(), |n| n.to_string());
+    let n_shown = n_tokens.map_or_else(|| "?".to_owned(), |n| n.to_string());
     let end = if cut {
         "cut and closed at the budget"
     } else {
         "ended by the model"
     };
-    println!("\nThought ({count} of at most {THINKING_TOKENS} tokens, {end}):");
+    println!("\nThought ({n_shown} of at most {THINKING_TOKENS} tokens, {end}):");
     print_indented(text(turn, "thinking"));
     if n_tokens.is_none_or(|n| n > THINKING_TOKENS) {
         faults.push(format!(
-            "{count} thinking tokens, the budget is {THINKING_TOKENS}"
+            "{n_shown} thinking tokens, the budget is {THINKING_TOKENS}"
         ));
     }
     if text(turn, "response").contains("</think") {
@@ -191,9 +191,9 @@ fn passes(turn: &Value) {
         println!(
             "  {:<8} {:>8} {:>8} {:>8} {:>8.0}  {}",
             text(pass, "name"),
-            pass["prefill_tokens"],
-            pass["cached_tokens"],
-            pass["decode_tokens"],
+            count(pass, "prefill_tokens"),
+            count(pass, "cached_tokens"),
+            count(pass, "decode_tokens"),
             pass["duration_ms"].as_f64().unwrap_or_default(),
             text(pass, "finish_reason"),
         );
@@ -215,9 +215,13 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
+fn count(value: &Value, name: &str) -> u64 {
+    value[name].as_u64().unwrap_or_default()
+}
+
 fn print_indented(text: &str) {
     for line in text.trim().lines() {
-        println!("  {line}");
+        println!("{}", format!("  {line}").trim_end());
     }
 }
 
