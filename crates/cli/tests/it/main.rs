@@ -8,4 +8,5 @@
 mod errors;
 mod files;
 mod invoke;
+mod real_model;
 mod run;

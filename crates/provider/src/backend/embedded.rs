@@ -23,6 +23,7 @@ use twopass_engine::{
 };
 
 use super::{Backend, TurnItem, TurnStream};
+use crate::catalogue::Catalogue;
 use crate::config::{EngineConfig, ProviderConfig};
 use crate::prompt::{TemplateFacts, turn_settings};
 use crate::{ErrorKind, ProviderError};
@@ -32,11 +33,18 @@ pub type Recital = dyn Fn(&Request) -> Option<String> + Send + Sync;
 
 /// A model in this process.
 pub struct Embedded {
-    model_path: PathBuf,
+    model: ModelSource,
     engine: EngineConfig,
     settings: TurnSettings,
     loaded: OnceCell<Loaded>,
     recital: Option<Box<Recital>>,
+}
+
+/// Where the model's file is.
+enum ModelSource {
+    File(PathBuf),
+    /// Looked up when the model is loaded: until then it may be pulled.
+    Catalogue(Box<(Catalogue, ProviderConfig)>),
 }
 
 struct Loaded {
@@ -50,8 +58,29 @@ impl Embedded {
     /// # Errors
     /// Kind [`ErrorKind::Config`]: the entry names an unknown dialect.
     pub fn new(entry: &ProviderConfig, model_path: PathBuf) -> Result<Self, ProviderError> {
+        Self::over(entry, ModelSource::File(model_path))
+    }
+
+    /// A backend over the model that the entry names. It need not be on this machine before
+    /// the first turn.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::NotFound`]: the catalogue knows no such model.
+    /// Kind [`ErrorKind::Config`]: the entry names an unknown dialect.
+    pub fn of_catalogue(
+        entry: &ProviderConfig,
+        catalogue: Catalogue,
+    ) -> Result<Self, ProviderError> {
+        catalogue.locate(&entry.model_name)?;
+        Self::over(
+            entry,
+            ModelSource::Catalogue(Box::new((catalogue, entry.clone()))),
+        )
+    }
+
+    fn over(entry: &ProviderConfig, model: ModelSource) -> Result<Self, ProviderError> {
         Ok(Self {
-            model_path,
+            model,
             engine: entry.engine.clone(),
             settings: turn_settings(entry)?,
             loaded: OnceCell::new(),
@@ -73,7 +102,11 @@ impl Embedded {
     async fn loaded(&self) -> Result<&Loaded, ProviderError> {
         self.loaded
             .get_or_try_init(|| async {
-                let options = engine_options(&self.model_path, &self.engine);
+                let path = match &self.model {
+                    ModelSource::File(path) => path.clone(),
+                    ModelSource::Catalogue(named) => named.0.model_path(&named.1)?,
+                };
+                let options = engine_options(&path, &self.engine);
                 let load = tokio::task::spawn_blocking(move || Engine::load(options));
                 let engine = load
                     .await

@@ -60,10 +60,10 @@ pub fn from_config(
     match entry.backend {
         BackendKind::VllmNative => Ok(Arc::new(VllmNative::new(entry)?)),
         #[cfg(feature = "embedded")]
-        BackendKind::Embedded => {
-            let path = Catalogue::new(config).model_path(entry)?;
-            Ok(Arc::new(Embedded::new(entry, path)?))
-        }
+        BackendKind::Embedded => Ok(Arc::new(Embedded::of_catalogue(
+            entry,
+            Catalogue::new(config),
+        )?)),
         #[cfg(not(feature = "embedded"))]
         BackendKind::Embedded => Err(not_built(entry)),
         BackendKind::OpenAi

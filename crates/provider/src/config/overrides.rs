@@ -6,7 +6,7 @@ use super::environment::Environment;
 use super::keys::{self, KeyRequest};
 use super::node::NodeKind;
 use super::origin::Origin;
-use super::read::{DEFAULT_MODEL, base_url, names_of};
+use super::read::{BUILT_IN_NAME, DEFAULT_MODEL, base_url, names_of};
 use super::section::{Section, Source};
 use super::types::{BackendKind, Config, ProviderConfig};
 use crate::ProviderError;
@@ -52,7 +52,7 @@ pub(super) fn built_in_entry(
         );
         return Err(source.error(Default::default(), "base_url", message));
     }
-    let mut entry = ProviderConfig::embedded("local", DEFAULT_MODEL);
+    let mut entry = ProviderConfig::embedded(BUILT_IN_NAME, DEFAULT_MODEL);
     if let Some((model, origin)) = overrides.model {
         entry.model_name = model;
         source

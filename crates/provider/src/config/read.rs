@@ -22,6 +22,8 @@ use crate::ProviderError;
 
 /// The model of an embedded entry that names none.
 pub(super) const DEFAULT_MODEL: &str = "smollm2-135m";
+/// The name of the entry that runs without any file.
+pub(super) const BUILT_IN_NAME: &str = "local";
 /// The keys of the single-provider form (row A11).
 pub(super) const FLAT_KEYS: [&str; 5] = [
     "provider",
@@ -74,7 +76,9 @@ pub(super) fn config(
             top.node(key);
         }
     } else {
-        let is_flat = flat_key.is_some() || overrides.provider.is_some();
+        // The built-in entry may be named like any other.
+        let named = overrides.provider.as_ref();
+        let is_flat = flat_key.is_some() || named.is_some_and(|(name, _)| name != BUILT_IN_NAME);
         let (entry, embedding_model) = if is_flat {
             flat_entry(source, &mut top, overrides, &environment)?
         } else {

@@ -116,6 +116,8 @@ fn no_file_is_the_embedded_engine_with_its_default_model() {
             (BackendKind::Embedded, "smollm2-135m")
         );
     }
+    let named = parse("", &[("TWOPASS_PROVIDER", "local")]);
+    assert_eq!(named.providers[0].backend, BackendKind::Embedded);
 }
 
 #[test]
