@@ -62,6 +62,14 @@ impl Workspace {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command.args(arguments).current_dir(&self.root);
+        // `cargo run` describes this package to us; some build scripts watch those variables and
+        // would run again each time that cargo is started from here and then from a shell.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                command.env_remove(&name);
+            }
+        }
         if have("ccache") {
             let base = self.root.parent().unwrap_or(&self.root);
             default_env(&mut command, "CMAKE_C_COMPILER_LAUNCHER", "ccache");
