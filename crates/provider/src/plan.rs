@@ -7,13 +7,14 @@
 
 use serde_json::Value;
 use twopass_core::chat::{
-    BadRequest, Message, Part, Request, ResponseFormat, Role, Sampling, ThinkTag, ToolChoice,
-    ToolSpec, TurnBudget,
+    BadRequest, Message, Request, ResponseFormat, Sampling, ThinkTag, ToolChoice, ToolSpec,
+    TurnBudget,
 };
+use twopass_core::control::{ReplayPolicy, replay};
+use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_wire::generate::GenerateRequest;
 
 use crate::config::{BackendKind, ParsingFormat, ProviderConfig, ReasoningReplay, TwoPassMode};
-use crate::provider::parse_response;
 
 /// Thinking tokens if nobody says otherwise.
 pub const DEFAULT_THINKING_TOKENS: u32 = 256;
@@ -113,13 +114,17 @@ pub fn plan_request(
     {
         template_kwargs.push(("enable_thinking".to_owned(), Value::Bool(false)));
     }
+    // A turn that must call is one call unless several were asked for: a small model that may
+    // go on repeats its call.
+    let forced = options.tool_choice.forces_call();
+    let parallel_tool_calls = options
+        .parallel_tool_calls
+        .unwrap_or(!config.decisions.single_tool_call_block && !forced);
     let request = Request {
-        messages: replayed(config, messages),
+        messages: replay(messages, replay_policy(config), &reasoning_syntax(config)),
         tools: options.tools,
         tool_choice: options.tool_choice,
-        parallel_tool_calls: options
-            .parallel_tool_calls
-            .unwrap_or(!config.decisions.single_tool_call_block),
+        parallel_tool_calls,
         budget,
         sampling: merge_sampling(options.sampling, config.generation.sampling),
         stop: options
@@ -133,42 +138,20 @@ pub fn plan_request(
     Ok(request)
 }
 
-/// The history as it goes back: raw think text leaves the content of past turns, and their
-/// reasoning stays by the replay policy (row G8).
-fn replayed(config: &ProviderConfig, mut messages: Vec<Message>) -> Vec<Message> {
-    let splits = config.parsing_format == ParsingFormat::ThinkTags;
-    for message in messages
-        .iter_mut()
-        .filter(|message| message.role == Role::Assistant)
-    {
-        if let [Part::Text(text)] = message.content.as_slice()
-            && splits
-        {
-            let split = parse_response(text);
-            if !split.thinking.is_empty() || split.response.len() != text.trim().len() {
-                message.content = match split.response.is_empty() {
-                    true => Vec::new(),
-                    false => vec![Part::Text(split.response)],
-                };
-                let thinking = Some(split.thinking).filter(|text| !text.is_empty());
-                message.reasoning = message.reasoning.take().or(thinking);
-            }
-        }
+/// The think tags that an entry's texts are split by (row A3).
+pub(crate) fn reasoning_syntax(config: &ProviderConfig) -> ReasoningSyntax {
+    match config.parsing_format {
+        ParsingFormat::ThinkTags => ReasoningSyntax::auto(),
+        ParsingFormat::DirectResponse => ReasoningSyntax::none(),
     }
-    let last = messages
-        .iter()
-        .rposition(|message| message.reasoning.is_some());
-    for (idx, message) in messages.iter_mut().enumerate() {
-        let stays = match config.reasoning_replay {
-            ReasoningReplay::None => false,
-            ReasoningReplay::KeepLast => Some(idx) == last,
-            ReasoningReplay::Full | ReasoningReplay::Required => true,
-        };
-        if !stays {
-            message.reasoning = None;
-        }
+}
+
+fn replay_policy(config: &ProviderConfig) -> ReplayPolicy {
+    match config.reasoning_replay {
+        ReasoningReplay::None => ReplayPolicy::None,
+        ReasoningReplay::KeepLast => ReplayPolicy::KeepLast,
+        ReasoningReplay::Full | ReasoningReplay::Required => ReplayPolicy::Full,
     }
-    messages
 }
 
 /// Resolves the caps of one turn.

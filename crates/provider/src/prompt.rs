@@ -7,14 +7,13 @@ use std::path::Path;
 
 use twopass_core::chat::{Message, Request};
 use twopass_core::chat_template::{CHATML, ChatTemplate, ControlStrings, Segment};
-use twopass_core::control::{Means, PlanError, ReplayPolicy, TextModel, TurnSettings, plan_turn};
-use twopass_core::reasoning_parser::ReasoningSyntax;
+use twopass_core::control::{Means, PlanError, TextModel, TurnSettings, plan_turn};
 use twopass_core::tool_parser::{ParserLimits, ToolSyntax};
 use twopass_core::tool_prompt::{CallBlocks, PreamblePlace, ToolPromptOptions, ToolsLayout};
 
 use crate::catalogue::template_facts;
-use crate::config::{ParsingFormat, ProviderConfig, ReasoningReplay};
-use crate::plan::{CallOptions, plan_request};
+use crate::config::ProviderConfig;
+use crate::plan::{CallOptions, plan_request, reasoning_syntax};
 use crate::{ErrorKind, ProviderError};
 
 /// Markers of Hermes blocks, which untrusted text may not spell where the vocabulary has
@@ -116,10 +115,7 @@ pub(crate) fn turn_settings(entry: &ProviderConfig) -> Result<TurnSettings, Prov
     let decisions = &entry.decisions;
     Ok(TurnSettings {
         means: Means::EngineRule,
-        reasoning: match entry.parsing_format {
-            ParsingFormat::ThinkTags => ReasoningSyntax::auto(),
-            ParsingFormat::DirectResponse => ReasoningSyntax::none(),
-        },
+        reasoning: reasoning_syntax(entry),
         tools,
         hermes_calls: matches!(name, "hermes" | "auto"),
         tool_prompt: ToolPromptOptions {
@@ -139,11 +135,6 @@ pub(crate) fn turn_settings(entry: &ProviderConfig) -> Result<TurnSettings, Prov
                 CallBlocks::Multiple
             },
             template_writes_tools: false,
-        },
-        replay: match entry.reasoning_replay {
-            ReasoningReplay::None => ReplayPolicy::None,
-            ReasoningReplay::KeepLast => ReplayPolicy::KeepLast,
-            ReasoningReplay::Full | ReasoningReplay::Required => ReplayPolicy::Full,
         },
         limits: ParserLimits::default(),
     })

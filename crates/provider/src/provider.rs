@@ -2,6 +2,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use twopass_core::chat::{BadRequest, Message, Reply, Request, TurnBudget};
+use twopass_core::control::split_reasoning;
+use twopass_core::reasoning_parser::ReasoningSyntax;
 
 use crate::backend::{self, Backend, TurnStream};
 use crate::client::ChatClient;
@@ -242,45 +244,12 @@ pub(crate) fn error_text(error: &ProviderError) -> String {
     format!("Error: {error}")
 }
 
-/// Splits the content of a client's message into `{response, thinking}` (rows B7, C1-C4):
-/// the block that opens the text, tag `think` or `thinking` in any case, is the thinking; an
-/// unclosed block leaves no response; without a block all of it is the response.
+/// Splits the content of a client's message into `{response, thinking}` (rows B7, C1-C4).
 #[must_use]
 pub fn parse_response(content: &str) -> Invocation {
-    let text = content.trim();
-    for tag in ["thinking", "think"] {
-        let Some(rest) = strip_tag(text, &format!("<{tag}")) else {
-            continue;
-        };
-        let close = find_tag(rest, &format!("</{tag}"));
-        let (thinking, response) = match close {
-            Some((start, end)) => (&rest[..start], &rest[end..]),
-            None => (rest, ""),
-        };
-        return Invocation {
-            response: response.trim().to_owned(),
-            thinking: thinking.trim().to_owned(),
-        };
-    }
+    let split = split_reasoning(content, &ReasoningSyntax::auto());
     Invocation {
-        response: text.to_owned(),
-        thinking: String::new(),
+        response: split.answer,
+        thinking: split.reasoning,
     }
-}
-
-/// The text after a tag that begins it: `head`, white space, `>`.
-fn strip_tag<'a>(text: &'a str, head: &str) -> Option<&'a str> {
-    let start = text.get(..head.len())?;
-    if !start.eq_ignore_ascii_case(head) {
-        return None;
-    }
-    text[head.len()..].trim_start().strip_prefix('>')
-}
-
-/// Where the first such tag stands.
-fn find_tag(text: &str, head: &str) -> Option<(usize, usize)> {
-    text.match_indices('<').find_map(|(start, _)| {
-        let rest = strip_tag(&text[start..], head)?;
-        Some((start, text.len() - rest.len()))
-    })
 }

@@ -2,10 +2,12 @@
 
 mod budget;
 mod prompt;
+mod replay;
 mod turn_parser;
 mod two_pass;
 
 pub use budget::{Admission, After, Phase, ThinkingBudget, ThinkingRule};
-pub use prompt::{PlanError, PlannedTurn, ReplayPolicy, TextModel, TurnSettings, plan_turn};
+pub use prompt::{PlanError, PlannedTurn, TextModel, TurnSettings, plan_turn};
+pub use replay::{ReasoningSplit, ReplayPolicy, replay, split_reasoning};
 pub use turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
 pub use two_pass::{Means, PassEnd, PassRequest, Step, TurnPlan, TwoPass};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use super::turn_parser::TurnParserOptions;
 use super::two_pass::{Means, TurnPlan};
 use crate::chat::{
-    BadRequest, Diagnostic, DiagnosticKind, Message, Part, Request, Role, StopReason, ThinkTag,
-    ToolChoice, TurnBudget,
+    BadRequest, Diagnostic, DiagnosticKind, Message, Part, Request, ThinkTag, ToolChoice,
+    TurnBudget,
 };
 use crate::chat_template::{
     Boundary, ChatTemplate, ControlStrings, Prompt, RenderInput, TemplateError, ThinkFraming,
@@ -22,18 +22,6 @@ use crate::tool_prompt::{CallBlocks, ToolPromptOptions, call_grammar, with_tools
 /// The markers of a Hermes call.
 const CALL_OPEN: &str = "<tool_call>";
 const CALL_CLOSE: &str = "</tool_call>";
-
-/// What of past reasoning goes back into a prompt (row G8). Templates may drop it still.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ReplayPolicy {
-    /// Nothing.
-    #[default]
-    None,
-    /// The last turn that has any.
-    KeepLast,
-    /// All of it.
-    Full,
-}
 
 /// A model that takes text: what its file tells about it.
 #[derive(Debug)]
@@ -77,8 +65,6 @@ pub struct TurnSettings {
     pub hermes_calls: bool,
     /// How tools are written where the template does not do it.
     pub tool_prompt: ToolPromptOptions,
-    /// What of past reasoning goes back.
-    pub replay: ReplayPolicy,
     /// Limits of the parser.
     pub limits: ParserLimits,
 }
@@ -128,7 +114,8 @@ impl From<TemplateError> for PlanError {
     }
 }
 
-/// Renders the prompt and plans the turn. `now_unix_s` is the date for templates that print
+/// Renders the prompt and plans the turn. Past reasoning that is to go back stands in the
+/// messages already ([`super::replay`]). `now_unix_s` is the date for templates that print
 /// one.
 ///
 /// # Errors
@@ -142,11 +129,10 @@ pub fn plan_turn(
 ) -> Result<PlannedTurn, PlanError> {
     request.check()?;
     check_parts(&request.messages)?;
-    let messages = replayed(&request.messages, settings.replay);
     let mut tool_prompt = settings.tool_prompt;
     tool_prompt.template_writes_tools = model.template.writes_tools();
     let template_messages = with_tools(
-        &messages,
+        &request.messages,
         &request.tools,
         &request.tool_choice,
         &tool_prompt,
@@ -267,54 +253,6 @@ fn template_kwargs(request: &Request) -> Vec<(String, Value)> {
         ));
     }
     kwargs
-}
-
-/// The history with reasoning by the policy: raw think text out of the content, the
-/// reasoning field kept or dropped.
-fn replayed(messages: &[Message], policy: ReplayPolicy) -> Vec<Message> {
-    let mut out: Vec<Message> = messages.iter().map(without_raw_reasoning).collect();
-    let last = out.iter().rposition(|m| m.reasoning.is_some());
-    for (idx, message) in out.iter_mut().enumerate() {
-        let keep = match policy {
-            ReplayPolicy::None => false,
-            ReplayPolicy::KeepLast => Some(idx) == last,
-            ReplayPolicy::Full => true,
-        };
-        if !keep {
-            message.reasoning = None;
-        }
-    }
-    out
-}
-
-/// Takes a think block off the head of an assistant's content (the raw form of row B6).
-fn without_raw_reasoning(message: &Message) -> Message {
-    let mut message = message.clone();
-    if message.role != Role::Assistant {
-        return message;
-    }
-    let content = message.content_text();
-    let head = content.trim_start().to_ascii_lowercase();
-    if !head.starts_with("<think") && !head.starts_with("[think]") {
-        return message;
-    }
-    let mut events = Vec::new();
-    let mut parser = TurnParser::new(TurnParserOptions {
-        reasoning: ReasoningSyntax::auto(),
-        prompt_opened: Some(false),
-        ..TurnParserOptions::default()
-    });
-    parser.push(&content, &mut events);
-    parser.finish(&TurnEnd::default(), &mut events);
-    let mut assembler = ReplyAssembler::new();
-    events.iter().for_each(|event| assembler.handle(event));
-    let split = assembler.finish(StopReason::EndTurn);
-    if split.reasoning.is_empty() && split.content == content {
-        return message;
-    }
-    message.content = vec![Part::Text(split.content)];
-    message.reasoning.get_or_insert(split.reasoning);
-    message
 }
 
 /// Ids that the conversation used already (row E9, case rule 13).
