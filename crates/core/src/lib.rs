@@ -13,5 +13,4 @@ pub mod reasoning_parser;
 pub mod tool_parser;
 pub mod chat_template;
 pub mod tool_prompt;
-pub mod profile;
 pub mod control;

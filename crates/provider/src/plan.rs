@@ -60,6 +60,8 @@ pub struct CallOptions {
     pub parallel_tool_calls: Option<bool>,
     /// Extra variables of the chat template, over the configuration's.
     pub template_kwargs: Vec<(String, Value)>,
+    /// The dialect that the caller expects; must be the entry's own, or `openai`.
+    pub tool_parser: Option<String>,
 }
 
 impl CallOptions {
@@ -86,6 +88,7 @@ impl CallOptions {
             tool_choice: request.tool_choice.unwrap_or_default(),
             parallel_tool_calls: request.parallel_tool_calls,
             template_kwargs: request.template_kwargs,
+            tool_parser: request.tool_parser,
         };
         (request.messages, options)
     }
@@ -100,6 +103,7 @@ pub fn plan_request(
     messages: Vec<Message>,
     options: CallOptions,
 ) -> Result<Request, BadRequest> {
+    check_dialect(config, options.tool_parser.as_deref())?;
     let budget = plan_budget(config, &options)?;
     let mut template_kwargs = config.generation.template_kwargs.clone();
     for (name, value) in options.template_kwargs {
@@ -136,6 +140,20 @@ pub fn plan_request(
     };
     request.check()?;
     Ok(request)
+}
+
+/// A dialect is a matter of the entry's model; a request may only confirm it (row F1).
+/// `openai` leaves it to the service.
+fn check_dialect(config: &ProviderConfig, asked: Option<&str>) -> Result<(), BadRequest> {
+    let own = config.tool_parser.as_str();
+    match asked {
+        None | Some("openai") => Ok(()),
+        Some(name) if name == own || own == "auto" || own == "openai" && name == "hermes" => Ok(()),
+        Some(name) => Err(BadRequest::new(
+            "tool_parser",
+            format!("must be `{own}` (the provider's own) or `openai`, got `{name}`"),
+        )),
+    }
 }
 
 /// The think tags that an entry's texts are split by (row A3).

@@ -108,7 +108,13 @@ pub(crate) fn turn_settings(entry: &ProviderConfig) -> Result<TurnSettings, Prov
         "openai" => "hermes",
         name => name,
     };
-    let tools = ToolSyntax::from_name(name).ok_or_else(|| {
+    // Hermes blocks are read beside any other dialect: that is how tools are explained to a
+    // template that knows none, and how a forced choice is bound.
+    let joined = match name {
+        "hermes" | "auto" => name.to_owned(),
+        name => format!("{name}+hermes"),
+    };
+    let tools = ToolSyntax::from_name(&joined).ok_or_else(|| {
         ProviderError::new(ErrorKind::Config, format!("unknown dialect `{name}`"))
             .with_param("tool_parser")
     })?;
@@ -117,7 +123,6 @@ pub(crate) fn turn_settings(entry: &ProviderConfig) -> Result<TurnSettings, Prov
         means: Means::EngineRule,
         reasoning: reasoning_syntax(entry),
         tools,
-        hermes_calls: matches!(name, "hermes" | "auto"),
         tool_prompt: ToolPromptOptions {
             layout: if decisions.tools_as_array {
                 ToolsLayout::Array

@@ -16,10 +16,10 @@ pub(super) fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(at) = rest.find("{%") {
-        let Some(len) = rest[at..].find("%}") else {
+        let Some(len) = rest[at + 2..].find("%}") else {
             break;
         };
-        let tag = &rest[at..at + len];
+        let tag = &rest[at..at + 2 + len];
         let keyword = tag[2..].trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
         out.push_str(&rest[..at]);
         match keyword {
@@ -27,7 +27,7 @@ pub(super) fn without_generation_tags(source: &str) -> String {
             "endgeneration" => out.push_str(&tag.replace("endgeneration", "endif")),
             _ => out.push_str(tag),
         }
-        rest = &rest[at + len..];
+        rest = &rest[at + tag.len()..];
     }
     out.push_str(rest);
     out

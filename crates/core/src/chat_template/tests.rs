@@ -207,6 +207,9 @@ fn m6_control_strings_inside_each_other() {
 
 #[test]
 fn broken_templates_are_errors() {
+    for source in ["{%}", "{%", "{%%}", "{%-%}"] {
+        assert!(ChatTemplate::new(source, "", "").is_err(), "{source}");
+    }
     let error = ChatTemplate::new("{% for %}", "", "").unwrap_err();
     assert!(
         error.to_string().starts_with("chat template: syntax error"),

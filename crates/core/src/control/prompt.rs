@@ -58,11 +58,9 @@ pub struct TurnSettings {
     pub means: Means,
     /// The think tags to look for; none for `direct_response` (row A3).
     pub reasoning: ReasoningSyntax,
-    /// The call formats to look for.
+    /// The call formats to look for; Hermes blocks are among them, since that is how tools are
+    /// explained to a template that knows none and how a forced choice is bound.
     pub tools: ToolSyntax,
-    /// True if calls are written as Hermes blocks, so that a forced choice can be bound to
-    /// a grammar.
-    pub hermes_calls: bool,
     /// How tools are written where the template does not do it.
     pub tool_prompt: ToolPromptOptions,
     /// Limits of the parser.
@@ -157,16 +155,11 @@ pub fn plan_turn(
             "the chat template opens the think block itself, so no second tag was added",
         ));
     }
-    let grammar = settings
-        .hermes_calls
-        .then(|| {
-            call_grammar(
-                &request.tools,
-                &request.tool_choice,
-                request.parallel_tool_calls,
-            )
-        })
-        .flatten();
+    let grammar = call_grammar(
+        &request.tools,
+        &request.tool_choice,
+        request.parallel_tool_calls,
+    );
     let framing = model.framing.clone();
     let mut plan = TurnPlan {
         budget: request.budget,
@@ -181,7 +174,7 @@ pub fn plan_turn(
         parser: parser_options(request, settings, &boundary),
     };
     let may_call = !request.tools.is_empty() && request.tool_choice != ToolChoice::None;
-    if settings.hermes_calls && may_call && grammar.is_none() {
+    if may_call && grammar.is_none() {
         plan.call_markers = Some((CALL_OPEN.to_owned(), CALL_CLOSE.to_owned()));
         let single = tool_prompt.blocks == CallBlocks::Single;
         if single && !tool_prompt.template_writes_tools {

@@ -116,6 +116,8 @@ struct Shown {
     owed_close: bool,
     answer_open: bool,
     told_not_allowed: bool,
+    /// Opening tags in prose that no closing tag has followed yet.
+    open_mentions: usize,
     prev: u8,
     /// Text of calls that a late closing tag would make part of the reasoning.
     call_text: String,

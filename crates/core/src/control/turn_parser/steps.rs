@@ -90,6 +90,7 @@ impl TurnParser {
         match role {
             Role::ThinkOpen(pair) => {
                 if self.thinking_off || !(special || self.context.at_block_start()) {
+                    self.shown.open_mentions += 1;
                     return Found::Mention;
                 }
                 self.show_text(&held[before], out);
@@ -185,6 +186,13 @@ impl TurnParser {
             }
             self.drop_marker(held, before, len, out);
             return Found::Taken;
+        }
+        // The prompt opened no block, and prose mentioned an opening tag: this closes the
+        // mention.
+        if self.prompt_opened == Some(false) && self.shown.open_mentions > 0 && !self.is_special(at)
+        {
+            self.shown.open_mentions -= 1;
+            return Found::Mention;
         }
         if matches!(prev, b'"' | b'\'') {
             match held.as_bytes().get(at + len) {
