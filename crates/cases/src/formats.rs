@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use twopass_core::control::TurnParserOptions;
 use twopass_core::reasoning_parser::ReasoningSyntax;
-use twopass_core::tool_parser::{CallRules, ToolSyntax};
+use twopass_core::tool_parser::{self, CallRules, ToolSyntax};
 
 use crate::Verdict;
 use crate::case::{end_of, tools_of};
@@ -21,6 +21,13 @@ pub(crate) fn run(case: &Value) -> Verdict {
         (None, "tool") => ("auto", format),
         (None, _) => (format, format),
     };
+    // What the models of a tool dialect write around their answers is read as well.
+    let partner = tool_parser::dialect(tools).map_or("auto", |row| row.reasoning);
+    let reasoning = match partner {
+        "auto" => reasoning.to_owned(),
+        partner => format!("{reasoning}+{partner}"),
+    };
+    let reasoning = reasoning.as_str();
     let (Some(reasoning), Some(tools)) = (
         ReasoningSyntax::from_name(reasoning),
         ToolSyntax::from_name(tools),

@@ -194,12 +194,25 @@ pub(crate) fn extract(case: &Value) -> Verdict {
     let options = TurnParserOptions {
         reasoning: reasoning.unwrap_or_else(ReasoningSyntax::think_tags),
         tools,
-        prompt_opened: input["prompt_opened"].as_bool(),
+        prompt_opened: prompt_opened(input),
         thinking_off: input["thinking_enabled"] == false,
         calls: call_rules_of(input),
     };
     let (bytes, own) = bytes_of(input);
     run_cuttings(&options, &end_of(input), &bytes, own, judge_by(case))
+}
+
+/// Whether the prompt ended inside a think block: as the case says, or as its prompt ends.
+fn prompt_opened(input: &Value) -> Option<bool> {
+    let said = input.get("prompt_opened").and_then(Value::as_bool);
+    said.or_else(|| {
+        let prompt = input.get("prompt")?.as_str()?.trim_end();
+        Some(
+            ["<think>", "<thinking>"]
+                .iter()
+                .any(|tag| prompt.ends_with(tag)),
+        )
+    })
 }
 
 pub(crate) fn split_channels(case: &Value) -> Verdict {

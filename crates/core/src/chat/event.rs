@@ -15,7 +15,8 @@ pub enum Event {
     TextDelta(String),
     /// All text sent so far in this turn was reasoning after all: a closing tag came whose
     /// opening nobody had announced (row C6). A reader moves its answer text so far to the
-    /// reasoning and starts the answer anew.
+    /// reasoning and starts the answer anew. Calls made so far were drafts in the thought:
+    /// they are void.
     Reclassified,
     /// A call began. `call_idx` counts the turn's calls from 0.
     CallStarted {

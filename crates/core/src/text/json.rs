@@ -55,7 +55,8 @@ impl ArgumentError {
 /// Reads the argument text of one call: strict JSON first, the lenient reader if that fails.
 ///
 /// Nothing, white space and `null` mean no arguments. A JSON string that holds an object is
-/// decoded once more. Text after the object is ignored (and counts as a repair).
+/// decoded once more. A code fence around the object and text after it are ignored (and
+/// count as a repair).
 ///
 /// # Errors
 /// The text is over the limits, or no object even when read leniently.
@@ -88,7 +89,7 @@ fn decode_once(
     }
     let (value, repaired) = match read_json(trimmed, limits.max_depth) {
         Ok(value) => (value, false),
-        Err(strict) => match read_lenient(trimmed, limits.max_depth) {
+        Err(strict) => match read_lenient(without_fence(trimmed), limits.max_depth) {
             Ok((value, _)) => (value, true),
             Err(lenient) => {
                 return Err(ArgumentError::malformed(format!(
@@ -122,6 +123,14 @@ fn decode_once(
         Value::Bool(_) | Value::Number(_) => Err(ArgumentError::malformed(
             "arguments must be an object, not a number or boolean",
         )),
+    }
+}
+
+/// The text behind the first line of a code fence.
+fn without_fence(text: &str) -> &str {
+    match text.strip_prefix("```") {
+        Some(fenced) => fenced.trim_start_matches(|c: char| c.is_ascii_alphanumeric()),
+        None => text,
     }
 }
 

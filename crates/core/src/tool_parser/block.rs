@@ -381,17 +381,21 @@ impl BlockReader {
             MarkerMatch::No => {}
         }
         let mut wait = false;
+        let at = input.pos;
         for rules in &self.candidates {
+            input.pos = at;
             match self.head_of(rules, input, calls) {
-                Head::Yes(body) => {
+                // An earlier kind that may still fit goes first, however the text is cut.
+                Head::Yes(body) if !wait || input.at_end => {
                     self.body = Some((rules.clone(), body));
                     return None;
                 }
-                Head::More => wait = true,
+                Head::Yes(_) | Head::More => wait = true,
                 Head::No => {}
             }
         }
         if wait {
+            input.pos = at;
             return Some(self.head_at_end(true, input, calls, out));
         }
         // Row E8: prose before the JSON, but only where the marker cannot be a mention.

@@ -28,6 +28,8 @@ pub struct ToolDialect {
     pub body: Body,
     /// Whether the body may stand without the opening marker.
     pub raw: RawStart,
+    /// The reasoning dialect that its models write.
+    pub reasoning: &'static str,
     /// `auto` looks for it.
     pub in_auto: bool,
     /// What frames a tool's result in the history.
@@ -223,12 +225,30 @@ impl ToolDialect {
             }),
             Body::Channels(_) => return Vec::new(),
         };
-        vec![BlockRules::new(
-            markers(self.opens),
-            markers(self.closes),
-            body,
-            self.raw,
-        )]
+        let rules = BlockRules::new(markers(self.opens), markers(self.closes), body, self.raw);
+        let mut all = vec![rules];
+        if matches!(self.body, Body::Python { .. }) {
+            // Asked for JSON, these models put it between the same markers.
+            let json = BodyRules::Json(plain_json());
+            all.push(BlockRules::new(
+                markers(self.opens),
+                markers(self.closes),
+                json,
+                RawStart::No,
+            ));
+        }
+        all
+    }
+}
+
+/// Call objects under the usual keys.
+fn plain_json() -> JsonRules {
+    JsonRules {
+        name_keys: with_first("name", NAME_KEYS),
+        argument_keys: with_first("arguments", ARGUMENT_KEYS),
+        key_is_name: false,
+        separator: None,
+        array_only: false,
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) const ROW: ToolDialect = ToolDialect {
     closes: &[],
     body: json(JsonLayout::Each, ("", "")),
     raw: RawStart::No,
+    reasoning: "auto",
     in_auto: true,
     result: HERMES_RESULT,
     source: "the models' chat templates, read 2026-11",
@@ -211,6 +212,7 @@ pub const DIALECTS: &[ToolDialect] = &[
         closes: &["</tool_call>"],
         body: json(JsonLayout::Each, ("\n", "\n")),
         in_auto: false,
+        reasoning: "ernie_think",
         ..ROW
     },
     ToolDialect {
@@ -255,6 +257,7 @@ pub const DIALECTS: &[ToolDialect] = &[
         opens: &["<seed:tool_call>"],
         closes: &["</seed:tool_call>"],
         body: Body::Xml(&SEED_XML),
+        reasoning: "seed_think",
         ..ROW
     },
     ToolDialect {
@@ -271,6 +274,7 @@ pub const DIALECTS: &[ToolDialect] = &[
         opens: &["]<]minimax[>[<tool_call>"],
         closes: &["]<]minimax[>[</tool_call>"],
         body: Body::Xml(&MINIMAX_M3),
+        reasoning: "mm_think",
         ..ROW
     },
     ToolDialect {
@@ -319,6 +323,7 @@ pub const DIALECTS: &[ToolDialect] = &[
         opens: &["<tool_calls:opensource>"],
         closes: &["</tool_calls:opensource>"],
         body: Body::Xml(&HY3_OPENSOURCE),
+        reasoning: "hy_think",
         ..ROW
     },
     ToolDialect {
@@ -327,6 +332,7 @@ pub const DIALECTS: &[ToolDialect] = &[
         opens: &["<tool_calls>"],
         closes: &["</tool_calls>"],
         body: Body::Xml(&HY3),
+        reasoning: "hy_think",
         ..ROW
     },
     ToolDialect {
@@ -335,6 +341,7 @@ pub const DIALECTS: &[ToolDialect] = &[
         opens: &["<tool_calls:opensource>"],
         closes: &["</tool_calls:opensource>"],
         body: Body::Xml(&HY4_OPENSOURCE),
+        reasoning: "hy_think",
         ..ROW
     },
     ToolDialect {
@@ -343,6 +350,7 @@ pub const DIALECTS: &[ToolDialect] = &[
         opens: &["<tool_calls>"],
         closes: &["</tool_calls>"],
         body: Body::Xml(&HY4),
+        reasoning: "hy_think",
         ..ROW
     },
     ToolDialect {
@@ -368,6 +376,7 @@ pub const DIALECTS: &[ToolDialect] = &[
         closes: &["</tool_calls>"],
         body: json(JsonLayout::Array, ("", "")),
         in_auto: false,
+        reasoning: "hunyuan_a13b_think",
         ..ROW
     },
     ToolDialect {
@@ -406,6 +415,7 @@ pub const DIALECTS: &[ToolDialect] = &[
             layout: JsonLayout::Array,
             frame: ("", ""),
         },
+        reasoning: "apertus_inner",
         ..ROW
     },
     ToolDialect {
@@ -420,6 +430,7 @@ pub const DIALECTS: &[ToolDialect] = &[
             frame: ("", ""),
         },
         result: ("<|START_TOOL_RESULT|>", "<|END_TOOL_RESULT|>"),
+        reasoning: "cohere_thinking",
         ..ROW
     },
     ToolDialect {
@@ -519,6 +530,7 @@ pub const DIALECTS: &[ToolDialect] = &[
             call_close: "",
         },
         result: ("[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+        reasoning: "think_bracket",
         ..ROW
     },
     ToolDialect {
@@ -607,6 +619,7 @@ pub const DIALECTS: &[ToolDialect] = &[
         closes: &["<tool_call|>"],
         body: Body::Gemma { quote: "<|\"|>" },
         result: ("<|tool_response>", "<tool_response|>"),
+        reasoning: "gemma4_channel",
         ..ROW
     },
     ToolDialect {
@@ -684,18 +697,21 @@ pub const DIALECTS: &[ToolDialect] = &[
         models: "gpt-oss",
         body: Body::Channels(ChannelKind::Harmony),
         source: "the Harmony format description, read 2026-11",
+        reasoning: "harmony",
         ..ROW
     },
     ToolDialect {
         name: "kimi_k3",
         models: "Kimi K3",
         body: Body::Channels(ChannelKind::KimiK3),
+        reasoning: "kimi_k3",
         ..ROW
     },
     ToolDialect {
         name: "inkling",
         models: "Inkling",
         body: Body::Channels(ChannelKind::Inkling),
+        reasoning: "inkling",
         ..ROW
     },
 ];

@@ -76,15 +76,16 @@ proptest! {
     // Row M1: any soup of markup gives one result, however it is cut.
     #[test]
     fn m1_chunk_invariance((row, text) in (0..DIALECTS.len()).prop_flat_map(|row| (Just(row), soup(row))),
-                           lens in proptest::collection::vec(1_usize..9, 0..40), length in any::<bool>()) {
-        let options = options("think_tags", DIALECTS[row].name, tools());
+                           lens in proptest::collection::vec(1_usize..9, 0..40), length in any::<bool>(), auto in any::<bool>()) {
+        let name = if auto { "auto" } else { DIALECTS[row].name };
+        let options = options("think_tags", name, tools());
         let end = end(if length { "length" } else { "stop" }, None);
         let whole = run(&options, &end, text.as_bytes(), &[]);
         for lens in [lens, vec![1; text.len()]] {
             let cut = run(&options, &end, text.as_bytes(), &lens);
-            prop_assert_eq!(&cut.reply, &whole.reply, "{} {:?}", DIALECTS[row].name, text);
+            prop_assert_eq!(&cut.reply, &whole.reply, "{} {:?}", name, text);
             if !whole.events.contains(&Event::Reclassified) && !cut.events.contains(&Event::Reclassified) {
-                prop_assert_eq!(&cut.events, &whole.events, "{} {:?}", DIALECTS[row].name, text);
+                prop_assert_eq!(&cut.events, &whole.events, "{} {:?}", name, text);
             }
         }
     }

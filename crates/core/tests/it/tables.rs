@@ -110,6 +110,11 @@ fn a4_names_are_unique_and_known() {
             assert!(ToolSyntax::from_name(name).is_some(), "{name}");
         }
         assert!(
+            ReasoningSyntax::from_name(row.reasoning).is_some(),
+            "{}",
+            row.name
+        );
+        assert!(
             !row.models.is_empty() && !row.source.is_empty(),
             "{}",
             row.name

@@ -5,10 +5,11 @@
 //! <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{..}<|call|>
 //! <|start|>assistant<|channel|>final<|message|>A<|return|>
 //! ```
+//! Some servers drop the tokens and leave `analysisR..assistantfinalA`: that is read, too.
 //! The completion starts right after `<|start|>assistant`; the last token is usually missing.
 //! The recipient may stand in the role part. Commentary without a recipient is shown.
 
-use super::super::block::Input;
+use super::super::block::{At, Input};
 use super::super::calls::Calls;
 use super::super::json_args::{ArgsStep, JsonArgs};
 use super::{Route, Show, is_mention};
@@ -22,7 +23,12 @@ const START: usize = 0;
 const CHANNEL: usize = 1;
 const MESSAGE: usize = 2;
 
+const LEAKED: [&str; 3] = ["assistantfinal", "assistantanalysis", "assistantcommentary"];
+const LEAKED_START: &str = "analysis";
+
 enum State {
+    /// Text whose tokens were dropped.
+    Leaked(Route),
     /// The start of the completion, or the place after a message.
     Between {
         is_start: bool,
@@ -38,6 +44,8 @@ enum State {
 pub(super) struct Harmony {
     state: State,
     tokens: MarkerScanner,
+    /// The names that are left where the tokens were dropped.
+    leaked: MarkerScanner,
     prev: u8,
 }
 
@@ -58,6 +66,7 @@ impl Harmony {
                 State::Between { is_start: true }
             },
             tokens: MarkerScanner::new(tokens.into_iter().map(Marker::exact).collect()),
+            leaked: MarkerScanner::new(LEAKED.into_iter().map(Marker::exact).collect()),
             prev: 0,
         }
     }
@@ -82,6 +91,10 @@ impl Harmony {
                 State::Body(route) => {
                     let route = *route;
                     self.read_body(route, input, show, out)
+                }
+                State::Leaked(route) => {
+                    let route = *route;
+                    self.read_leaked(route, input, show, out)
                 }
                 State::Call(args) => match args.read(input, calls, out) {
                     ArgsStep::Need => false,
@@ -135,6 +148,22 @@ impl Harmony {
         if is_start && !input.at_end && rest.len() < 3 && "to=".starts_with(rest) {
             input.pos = from;
             return false;
+        }
+        if is_start && input.at(LEAKED_START) != At::No {
+            match rest.as_bytes().get(LEAKED_START.len()) {
+                // A sentence that begins with this word goes on with a space.
+                Some(next) if next.is_ascii_uppercase() => {
+                    input.pos += LEAKED_START.len();
+                    show.begin(Route::Reasoning);
+                    self.state = State::Leaked(Route::Reasoning);
+                    return true;
+                }
+                None if !input.at_end => {
+                    input.pos = from;
+                    return false;
+                }
+                _ => {}
+            }
         }
         self.state = if is_start && rest.starts_with("to=") {
             State::Header(String::new())
@@ -271,6 +300,36 @@ impl Harmony {
             CHANNEL => State::Header("<|channel|>".to_owned()),
             _ => State::Between { is_start: false },
         };
+        true
+    }
+
+    fn read_leaked(
+        &mut self,
+        route: Route,
+        input: &mut Input<'_>,
+        show: &mut Show,
+        out: &mut Vec<Event>,
+    ) -> bool {
+        let bytes = input.text.as_bytes();
+        let (end, found) = match self.leaked.scan(bytes, input.pos, input.at_end) {
+            Scan::None => (bytes.len(), None),
+            Scan::Partial(at) => (at, None),
+            Scan::Found { at, idx, len } => (at, Some((idx, len))),
+        };
+        show.text(route, &input.text[input.pos..end], out);
+        input.pos = end;
+        let Some((idx, len)) = found else {
+            return false;
+        };
+        input.pos += len;
+        show.end(route, out);
+        let next = if LEAKED[idx].ends_with("analysis") {
+            Route::Reasoning
+        } else {
+            Route::Text
+        };
+        show.begin(next);
+        self.state = State::Leaked(next);
         true
     }
 
