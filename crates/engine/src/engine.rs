@@ -188,6 +188,11 @@ impl Engine {
     pub fn generate(&self, request: GenerateRequest) -> Result<Generation, Error> {
         let inner = &self.inner;
         check_request(&request)?;
+        // A prompt far too long is refused by its bytes: tokenising it could take seconds.
+        let least = inner.vocab.least_tokens(&request.prompt);
+        if least > inner.limit_tokens {
+            return Err(prompt_too_long(least, inner.limit_tokens));
+        }
         let prompt = inner.vocab.tokenize_prompt(&request.prompt)?;
         if prompt.is_empty() {
             return Err(Error::bad_request("prompt", "must not be empty"));

@@ -29,6 +29,8 @@ pub(crate) struct Vocab {
     /// in 256 lists by first byte.
     markers: Vec<Vec<Vec<u8>>>,
     adds_space: bool,
+    /// Bytes of the longest token, at least 1.
+    longest_bytes: usize,
 }
 
 impl Vocab {
@@ -47,11 +49,14 @@ impl Vocab {
             eog: 0,
             markers: vec![Vec::new(); 256],
             adds_space: model.vocab_type() == VocabType::SentencePiece,
+            longest_bytes: 1,
             model,
         };
         for token in 0..n_vocab {
             vocab.model.piece(token, &mut vocab.bytes);
+            let start = vocab.ends.last().copied().unwrap_or(0);
             vocab.ends.push(vocab.bytes.len());
+            vocab.longest_bytes = vocab.longest_bytes.max(vocab.bytes.len() - start);
             vocab.kinds.push(vocab.model.kind(token));
             vocab.is_eog.push(vocab.model.is_eog(token));
         }
@@ -122,6 +127,12 @@ impl Vocab {
         self.kind(token) == TokenKind::UserDefined
             && !piece.trim_ascii().is_empty()
             && std::str::from_utf8(piece).is_ok_and(|text| text.chars().nth(1).is_some())
+    }
+
+    /// A number of tokens that this prompt has at least, known from its bytes alone.
+    pub(crate) fn least_tokens(&self, prompt: &Prompt) -> usize {
+        let n_bytes: usize = prompt.segments.iter().map(|s| segment_text(s).len()).sum();
+        n_bytes / self.longest_bytes
     }
 
     /// Tokens of a whole prompt, with the begin token where the model wants one and the

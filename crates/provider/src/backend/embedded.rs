@@ -7,11 +7,12 @@
 //! may block.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 use twopass_core::chat::{Event, Request};
 use twopass_core::chat_template::Prompt;
 use twopass_core::control::{
@@ -35,8 +36,8 @@ pub type Recital = dyn Fn(&Request) -> Option<String> + Send + Sync;
 pub struct Embedded {
     model: ModelSource,
     engine: EngineConfig,
-    settings: TurnSettings,
-    loaded: OnceCell<Loaded>,
+    settings: Arc<TurnSettings>,
+    loaded: OnceCell<Arc<Loaded>>,
     recital: Option<Box<Recital>>,
 }
 
@@ -82,7 +83,7 @@ impl Embedded {
         Ok(Self {
             model,
             engine: entry.engine.clone(),
-            settings: turn_settings(entry)?,
+            settings: Arc::new(turn_settings(entry)?),
             loaded: OnceCell::new(),
             recital: None,
         })
@@ -99,7 +100,7 @@ impl Embedded {
         self
     }
 
-    async fn loaded(&self) -> Result<&Loaded, ProviderError> {
+    async fn loaded(&self) -> Result<&Arc<Loaded>, ProviderError> {
         self.loaded
             .get_or_try_init(|| async {
                 let path = match &self.model {
@@ -116,30 +117,35 @@ impl Embedded {
                     })?
                     .map_err(engine_error)?;
                 let model = template_facts(engine.info()).to_model()?;
-                Ok(Loaded { engine, model })
+                Ok(Arc::new(Loaded { engine, model }))
             })
             .await
     }
 
     async fn start(&self, request: Request) -> Result<TurnStream, ProviderError> {
-        let loaded = self.loaded().await?;
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .ok()
-            .and_then(|since| i64::try_from(since.as_secs()).ok());
-        let planned = plan_turn(&request, &loaded.model, &self.settings, now)?;
+        let loaded = Arc::clone(self.loaded().await?);
+        let settings = Arc::clone(&self.settings);
         let recite = self.recital.as_ref().and_then(|recital| recital(&request));
-        let mut turn = Turn::new(loaded.engine.clone(), request, planned, recite);
-        // The first pass is opened here, so that a prompt that is too long or a full queue is
-        // an error before any event.
-        let first = turn.next().await?;
-        let items = stream::unfold((turn, Some(first)), |(mut turn, ready)| async move {
-            let item = match ready {
-                Some(item) => Ok(item),
-                None if turn.is_over => return None,
-                None => turn.next().await,
+        let turn = if text_bytes(&request) < LARGE_PROMPT_BYTES {
+            Turn::begin(&loaded, &settings, request, recite)?
+        } else {
+            let place = LARGE_PROMPTS.acquire().await;
+            let begin = move || {
+                // Held to the end, also when nobody waits for the turn any more.
+                let _place = place;
+                Turn::begin(&loaded, &settings, request, recite)
             };
-            Some((item, (turn, None)))
+            tokio::task::spawn_blocking(begin).await.map_err(|error| {
+                ProviderError::new(ErrorKind::Internal, "a turn could not be begun")
+                    .with_source(error)
+            })??
+        };
+        let items = stream::unfold(turn, |mut turn| async move {
+            if turn.is_over {
+                return None;
+            }
+            let item = turn.next().await;
+            Some((item, turn))
         });
         Ok(TurnStream::new(items))
     }
@@ -176,10 +182,55 @@ struct Turn {
     machine: TwoPass,
     notes: std::vec::IntoIter<twopass_core::chat::Diagnostic>,
     open: Option<Generation>,
+    /// A step that was polled and not taken yet.
+    pending: Option<Step>,
     is_over: bool,
 }
 
+/// Rendering and tokenising takes about 0.7 s per MB. A longer prompt than this one does not
+/// do that on a thread that serves others.
+const LARGE_PROMPT_BYTES: usize = 32 << 10;
+/// Large prompts that are prepared at one time, in this process; further ones wait.
+static LARGE_PROMPTS: Semaphore = Semaphore::const_new(2);
+
+/// Bytes that rendering and tokenising has to read, roughly.
+fn text_bytes(request: &Request) -> usize {
+    let messages = request.messages.iter().map(|message| {
+        let calls = message
+            .tool_calls
+            .iter()
+            .map(|call| call.arguments.as_text().len());
+        message.content_text().len() + calls.sum::<usize>()
+    });
+    let tools = request
+        .tools
+        .iter()
+        .map(|tool| tool.description.len() + tool.parameters.to_string().len());
+    messages.sum::<usize>() + tools.sum::<usize>()
+}
+
 impl Turn {
+    /// Plans a turn and opens its first pass, so that a prompt that is too long or a full
+    /// queue is an error before any event. Does not wait for the engine.
+    fn begin(
+        loaded: &Loaded,
+        settings: &TurnSettings,
+        request: Request,
+        recite: Option<String>,
+    ) -> Result<Self, ProviderError> {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .ok()
+            .and_then(|since| i64::try_from(since.as_secs()).ok());
+        let planned = plan_turn(&request, &loaded.model, settings, now)?;
+        let mut turn = Self::new(loaded.engine.clone(), request, planned, recite);
+        match turn.machine.poll() {
+            Step::Send(pass) => turn.open = Some(turn.generate(pass)?),
+            other => turn.pending = Some(other),
+        }
+        Ok(turn)
+    }
+
     fn new(engine: Engine, request: Request, planned: PlannedTurn, recite: Option<String>) -> Self {
         let PlannedTurn {
             prompt,
@@ -196,6 +247,7 @@ impl Turn {
             machine: TwoPass::new(plan),
             notes: diagnostics.into_iter(),
             open: None,
+            pending: None,
             is_over: false,
         }
     }
@@ -208,16 +260,14 @@ impl Turn {
     }
 
     async fn advance(&mut self) -> Result<TurnItem, ProviderError> {
+        if let Some(note) = self.notes.next() {
+            return Ok(TurnItem::Event(Event::Diagnostic(note)));
+        }
         loop {
-            match self.machine.poll() {
+            match self.pending.take().unwrap_or_else(|| self.machine.poll()) {
                 Step::Emit(event) => return Ok(TurnItem::Event(event)),
                 Step::Done(reply) => return Ok(TurnItem::Done(reply)),
-                Step::Send(pass) => {
-                    self.open = Some(self.generate(pass)?);
-                    if let Some(note) = self.notes.next() {
-                        return Ok(TurnItem::Event(Event::Diagnostic(note)));
-                    }
-                }
+                Step::Send(pass) => self.open = Some(self.generate(pass)?),
                 Step::Read => {
                     let output = match &mut self.open {
                         Some(generation) => generation.next().await,
