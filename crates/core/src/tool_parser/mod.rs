@@ -8,6 +8,7 @@ mod dialects;
 mod gemma_body;
 mod json_args;
 mod json_body;
+mod judge;
 mod named_body;
 mod python_body;
 mod table;
