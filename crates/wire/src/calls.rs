@@ -13,9 +13,6 @@ use twopass_core::text::{ArgumentError, DecodedArguments, JsonLimits, decode_arg
 use crate::json::string;
 use crate::request::DecodeContext;
 
-/// The most calls that one turn may make; further ones are rejected, cheaply.
-const MAX_CALLS: usize = 256;
-
 /// One fragment.
 #[derive(Debug, Default)]
 pub(crate) struct Fragment<'a> {
@@ -99,7 +96,7 @@ impl Calls {
     pub(crate) fn push(&mut self, fragment: Fragment<'_>, out: &mut Vec<Event>) {
         let call_idx = match self.find(&fragment) {
             Some(idx) => idx,
-            None if self.partials.len() >= MAX_CALLS => {
+            None if self.partials.len() >= self.context.rules.limits.max_calls => {
                 self.n_dropped += 1;
                 return;
             }
@@ -124,7 +121,7 @@ impl Calls {
                 // appended only to what is no tool yet.
                 Some(name) if *name == piece => {}
                 Some(name) => {
-                    let is_tool = known_tools.tools.contains(&known_tools.own_name(name));
+                    let is_tool = known_tools.is_offered(name);
                     if partial.arguments.is_empty() && !partial.started && !is_tool {
                         name.push_str(&piece);
                     }
@@ -135,7 +132,8 @@ impl Calls {
             partial.extra = Some(extra.to_owned());
         }
         if let Some(arguments) = fragment.arguments {
-            take_arguments(partial, arguments);
+            let max_bytes = self.context.rules.limits.arguments.max_bytes;
+            take_arguments(partial, arguments, max_bytes);
         }
         self.announce(call_idx, out);
     }
@@ -206,11 +204,11 @@ impl Calls {
                 return;
             };
             // The name may still grow until the arguments begin.
-            let is_tool = self.context.tools.contains(&self.context.own_name(name));
+            let is_tool = self.context.is_offered(name);
             if partial.arguments.is_empty() && !is_tool {
                 return;
             }
-            partial.id = if self.context.taken_ids.insert(wire_id.clone()) {
+            partial.id = if self.context.rules.taken_ids.insert(wire_id.clone()) {
                 wire_id.clone()
             } else {
                 fresh_id(&mut self.context)
@@ -247,7 +245,7 @@ impl Calls {
             let mut partial = std::mem::take(&mut self.partials[call_idx]);
             if !partial.started {
                 partial.id = partial.wire_id.take().unwrap_or_default();
-                self.context.taken_ids.insert(partial.id.clone());
+                self.context.rules.taken_ids.insert(partial.id.clone());
             }
             if let Some(extra) = &partial.extra {
                 let item =
@@ -255,7 +253,7 @@ impl Calls {
                 out.push(Event::ProviderItem(item.clone()));
                 finished.items.push(item);
             }
-            match self.check(partial, end) {
+            match self.check(call_idx, partial, end) {
                 Ok((call, repaired)) => {
                     if repaired {
                         let diagnostic = Diagnostic::new(
@@ -285,13 +283,14 @@ impl Calls {
             }
         }
         if self.n_dropped > 0 {
+            let max_calls = self.context.rules.limits.max_calls;
             let call = InvalidToolCall {
                 id: fresh_id(&mut self.context),
                 name: None,
                 arguments: String::new(),
                 kind: CallErrorKind::TooManyCalls,
                 path: None,
-                message: format!("at most {MAX_CALLS} calls are allowed in one turn"),
+                message: format!("at most {max_calls} calls are allowed in one turn"),
             };
             out.push(Event::CallRejected {
                 call_idx: self.partials.len(),
@@ -304,7 +303,12 @@ impl Calls {
     }
 
     /// The call, and true if only the lenient reader could read it (case rules 10, 11).
-    fn check(&self, partial: Partial, end: End) -> Result<(ToolCall, bool), Box<InvalidToolCall>> {
+    fn check(
+        &self,
+        call_idx: usize,
+        partial: Partial,
+        end: End,
+    ) -> Result<(ToolCall, bool), Box<InvalidToolCall>> {
         let Partial {
             id,
             name,
@@ -324,7 +328,7 @@ impl Calls {
             }))
         };
         if too_large {
-            let most = JsonLimits::default().max_bytes;
+            let most = self.context.rules.limits.arguments.max_bytes;
             let message = format!("arguments are larger than {most} bytes");
             return reject(name, raw, CallErrorKind::ArgumentsTooLarge, &message);
         }
@@ -332,33 +336,13 @@ impl Calls {
             let message = "the call names no tool";
             return reject(None, raw, CallErrorKind::MalformedArguments, message);
         };
-        match read_call_arguments(&raw) {
-            Ok((arguments, repaired)) if end == End::Whole || !repaired => Ok((
-                ToolCall {
-                    id,
-                    name,
-                    arguments,
-                },
-                repaired,
-            )),
-            _ if end == End::Cut => reject(
-                Some(name),
-                raw,
-                CallErrorKind::TruncatedToolCall,
-                "the turn was cut before the call was complete",
-            ),
-            Err(error) => reject(Some(name), raw, error.kind, &error.message),
-            Ok(_) => reject(
-                Some(name),
-                raw,
-                CallErrorKind::MalformedArguments,
-                "the arguments cannot be read",
-            ),
-        }
+        let is_last = call_idx + 1 == self.partials.len();
+        let cut = end == End::Cut && is_last;
+        self.context.rules.judge(&id, &name, &raw, cut)
     }
 }
 
-fn take_arguments(partial: &mut Partial, raw: &str) {
+fn take_arguments(partial: &mut Partial, raw: &str, max_bytes: usize) {
     if partial.too_large {
         return;
     }
@@ -379,7 +363,7 @@ fn take_arguments(partial: &mut Partial, raw: &str) {
     if piece.len() > 1 && piece == partial.arguments && partial.is_complete() {
         return;
     }
-    if partial.arguments.len() + piece.len() > JsonLimits::default().max_bytes {
+    if partial.arguments.len() + piece.len() > max_bytes {
         partial.too_large = true;
         return;
     }
@@ -406,7 +390,7 @@ pub(crate) fn read_call_arguments(text: &str) -> Result<(Arguments, bool), Argum
 /// An id that no call of the conversation bears; it is taken from now on.
 fn fresh_id(context: &mut DecodeContext) -> String {
     let id = free_id(context);
-    context.taken_ids.insert(id.clone());
+    context.rules.taken_ids.insert(id.clone());
     id
 }
 
@@ -414,7 +398,7 @@ fn free_id(context: &DecodeContext) -> String {
     let mut n = 1_u64;
     loop {
         let id = format!("call_{n}");
-        if !context.taken_ids.contains(&id) {
+        if !context.rules.taken_ids.contains(&id) {
             return id;
         }
         n += 1;

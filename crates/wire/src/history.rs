@@ -6,10 +6,12 @@
 //! only where the policy sends it back. A pure function: same history, same outcome.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use twopass_core::chat::{
     Diagnostic, DiagnosticKind, Message, OpaqueItem, OpaqueKind, Part, Role, ThinkTag, ToolSpec,
 };
+use twopass_core::tool_parser::ToolSet;
 
 use crate::facts::{ReasoningReplay, WireFacts};
 use crate::request::{DecodeContext, WireRequest, degraded};
@@ -18,7 +20,7 @@ use crate::request::{DecodeContext, WireRequest, degraded};
 pub const MISSING_RESULT: &str = "No result was recorded for this call.";
 
 /// A history that can be sent.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Repaired {
     /// The messages, ids and names as they go over the wire.
     pub messages: Vec<Message>,
@@ -286,12 +288,10 @@ fn fit_names(
             tool.name.clone_from(wire);
         }
     }
-    repaired.context.tools = request
-        .request
-        .tools
-        .iter()
-        .map(|tool| tool.name.clone())
-        .collect();
+    let request = &request.request;
+    repaired.context.rules.choice = request.tool_choice.clone();
+    repaired.context.rules.tools =
+        (!request.tools.is_empty()).then(|| Arc::new(ToolSet::new(request.tools.iter().cloned())));
     let mut names: Vec<(String, String)> = sent
         .into_iter()
         .filter(|(own, wire)| own != wire)
@@ -312,8 +312,8 @@ fn fit_ids(messages: &mut [Message], facts: &WireFacts, context: &mut DecodeCont
             let own = messages[at].tool_calls[n].id.clone();
             let wire = facts.tool_call_id.fit(&own, &taken);
             taken.insert(wire.clone());
-            context.taken_ids.insert(own.clone());
-            context.taken_ids.insert(wire.clone());
+            context.rules.taken_ids.insert(own.clone());
+            context.rules.taken_ids.insert(wire.clone());
             for item in &mut messages[at].provider_items {
                 if item.call_id.as_ref() == Some(&own) {
                     item.call_id = Some(wire.clone());

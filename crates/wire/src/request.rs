@@ -2,6 +2,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 use twopass_core::chat::{Diagnostic, DiagnosticKind, Request, TurnBudget};
+use twopass_core::tool_parser::CallRules;
 
 /// A request of any outside format: the core request with what only wires know.
 ///
@@ -146,7 +147,7 @@ impl Thinking {
 }
 
 /// A body ready to be sent, and what is needed to read the answer.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Encoded {
     /// The body: JSON text.
     pub body: String,
@@ -157,23 +158,31 @@ pub struct Encoded {
 }
 
 /// What a decoder must know of the request that it reads the answer to.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct DecodeContext {
     /// Tool names that had to be changed: as sent, as they are here.
     pub(crate) names: Vec<(String, String)>,
-    /// Ids of the history: a new call that bears one of them gets another (case rule 13).
-    pub(crate) taken_ids: HashSet<String>,
-    /// Names of the tools that were offered, as they are here.
-    pub(crate) tools: Vec<String>,
+    /// What may be called, and the ids of the history: a new call that bears one of them
+    /// gets another (case rule 13).
+    pub(crate) rules: CallRules,
 }
 
 impl DecodeContext {
     /// The context of a conversation that holds these calls already.
     #[must_use]
     pub fn with_taken_ids(ids: impl IntoIterator<Item = String>) -> Self {
-        Self {
+        Self::with_rules(CallRules {
             taken_ids: ids.into_iter().collect(),
-            ..Self::default()
+            ..CallRules::default()
+        })
+    }
+
+    /// The context of a request whose calls are judged by these rules. Names are not mapped.
+    #[must_use]
+    pub fn with_rules(rules: CallRules) -> Self {
+        Self {
+            names: Vec::new(),
+            rules,
         }
     }
 
@@ -198,7 +207,19 @@ impl DecodeContext {
     /// Ids that a new call may not bear.
     #[must_use]
     pub fn taken_ids(&self) -> &HashSet<String> {
-        &self.taken_ids
+        &self.rules.taken_ids
+    }
+
+    /// What may be called, by names as they are here.
+    #[must_use]
+    pub fn rules(&self) -> &CallRules {
+        &self.rules
+    }
+
+    /// True if a tool was offered under this name, as it was sent.
+    pub(crate) fn is_offered(&self, wire: &str) -> bool {
+        let tools = self.rules.tools.as_ref();
+        tools.is_some_and(|tools| tools.get(&self.own_name(wire)).is_some())
     }
 }
 

