@@ -129,7 +129,7 @@ pub(crate) fn call_rules_of(input: &Value) -> CallRules {
     }
 }
 
-fn choice_of(choice: &Value) -> ToolChoice {
+pub(crate) fn choice_of(choice: &Value) -> ToolChoice {
     match choice {
         Value::String(word) => match word.as_str() {
             "none" => ToolChoice::None,

@@ -1,8 +1,10 @@
 //! One adapter for each operation of the case files.
 
+mod client;
 mod parse;
 mod render;
 mod schema;
+mod sse;
 mod two_pass;
 mod values;
 
@@ -27,6 +29,11 @@ pub(crate) fn run(case: &Value) -> Verdict {
         ("schema", "validate") => schema::validate(case),
         ("schema", "inline_refs") => schema::inline(case),
         ("schema", "to_provider") => schema::provider_form(case),
+        ("sse", "parse_events") => sse::parse_events(case),
+        (component, "build_request") => match client::Format::of_component(component) {
+            Some(format) => client::build_request(format, case),
+            None => Verdict::Failed(format!("no such client: {component}")),
+        },
         // Operations of clients and server are wired here, one arm and one file each.
         _ => Verdict::Skipped {
             op: format!("{component}/{op}"),
