@@ -248,7 +248,7 @@ fn compare(sides: &[Side; 2], model: &Path, options: &Options) -> anyhow::Result
         };
         let prompt = |rates: &[Rates]| rates.first().map_or(0, |rates| rates.prompt_tokens);
         println!(
-            "  prompt tokens {} and {}, generated {} and {}",
+            "  prompt tokens computed {} and {}, generated {} and {}",
             prompt(ours),
             prompt(peer),
             tokens(ours),
