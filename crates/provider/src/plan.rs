@@ -231,7 +231,9 @@ fn share_total(total: u32, thinking: u32, response: u32) -> (u32, u32) {
 }
 
 fn wants_two_passes(config: &ProviderConfig, options: &CallOptions) -> bool {
-    if options.thinking == Thinking::Off {
+    // Row A3: `direct_response` never looks for tags, whatever the two-pass keys say; a block
+    // that nobody reads would be shown as the answer.
+    if options.thinking == Thinking::Off || config.parsing_format == ParsingFormat::DirectResponse {
         return false;
     }
     let continues_exactly = config.backend.continues_exactly();

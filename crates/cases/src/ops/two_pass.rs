@@ -95,6 +95,7 @@ fn plan_of(input: &Value) -> Result<TurnPlan, String> {
         stop: stops.filter_map(Value::as_str).map(str::to_owned).collect(),
         call_stop: has_tools.then(|| "</tool_call>".to_owned()),
         call_markers: None,
+        only_calls: false,
         parser: TurnParserOptions {
             reasoning: ReasoningSyntax::auto(),
             tools: if has_tools {

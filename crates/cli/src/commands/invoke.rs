@@ -1,7 +1,7 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use twopass_core::chat::{Event, Reply, Sampling, ThinkTag};
+use twopass_core::chat::{DiagnosticKind, Event, Reply, Sampling, ThinkTag};
 use twopass_provider::config::TwoPassMode;
 use twopass_provider::{CallOptions, Provider, Thinking, TurnItem};
 use twopass_wire::generate::encode_reply;
@@ -42,7 +42,11 @@ pub(crate) async fn run(shared: &Shared, args: InvokeArgs) -> Result<ExitCode, F
         }
     }
     let reply = done.ok_or_else(|| Failure::new("the turn ended without its end"))?;
-    let is_negative = reply.answer_missing();
+    let lacks_call = reply
+        .diagnostics
+        .iter()
+        .any(|diagnostic| diagnostic.kind == DiagnosticKind::MissingToolCall);
+    let is_negative = reply.answer_missing() || lacks_call;
     let content = provider
         .client()
         .with_options(options)

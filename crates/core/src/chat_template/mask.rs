@@ -69,10 +69,25 @@ impl<'a> Mask<'a> {
                 let (Piece::Trusted(text) | Piece::Untrusted(text)) = piece;
                 collect_private(text, &mut haystack);
             }
-            collect_private(&format!("{:?}", message.head), &mut haystack);
+            let head = &message.head;
+            let texts = [&head.name, &head.reasoning, &head.tool_call_id];
+            for text in texts.into_iter().flatten() {
+                collect_private(text, &mut haystack);
+            }
+            for call in &head.tool_calls {
+                collect_private(&call.id, &mut haystack);
+                collect_private(&call.name, &mut haystack);
+                let arguments = Value::Object(call.arguments.as_object().clone());
+                collect_private(&arguments.to_string(), &mut haystack);
+            }
         }
         for tool in input.tools {
-            collect_private(&format!("{tool:?}"), &mut haystack);
+            collect_private(&tool.name, &mut haystack);
+            collect_private(&tool.description, &mut haystack);
+            collect_private(&tool.parameters.to_string(), &mut haystack);
+        }
+        for (_, value) in input.kwargs {
+            collect_private(&value.to_string(), &mut haystack);
         }
         while haystack.contains(&mask.prefix()) {
             mask.nonce += 1;

@@ -105,6 +105,16 @@ impl TemplateMessage {
     }
 }
 
+/// Variables that the rendering sets itself; extra variables of these names are left out.
+pub const RESERVED: [&str; 6] = [
+    "messages",
+    "tools",
+    "add_generation_prompt",
+    "bos_token",
+    "eos_token",
+    "strftime_now",
+];
+
 /// What a template is rendered with.
 #[derive(Debug, Clone, Copy)]
 pub struct RenderInput<'a> {
@@ -324,7 +334,9 @@ impl ChatTemplate {
             .collect();
         let mut variables = Map::new();
         for (name, value) in input.kwargs {
-            variables.insert(name.clone(), value.clone());
+            if !RESERVED.contains(&name.as_str()) {
+                variables.insert(name.clone(), mask.value(value));
+            }
         }
         variables.insert("messages".to_owned(), Value::Array(messages));
         if !tools.is_empty() {

@@ -9,13 +9,14 @@ use serde_json::Value;
 use super::turn_parser::TurnParserOptions;
 use super::two_pass::{Means, TurnPlan};
 use crate::chat::{
-    BadRequest, Diagnostic, DiagnosticKind, Message, Part, Request, ThinkTag, ToolChoice,
+    BadRequest, Diagnostic, DiagnosticKind, Message, Part, Request, ThinkTag, ToolChoice, ToolSpec,
     TurnBudget,
 };
 use crate::chat_template::{
     Boundary, ChatTemplate, ControlStrings, Prompt, RenderInput, TemplateError, ThinkFraming,
 };
 use crate::reasoning_parser::ReasoningSyntax;
+use crate::schema::CompiledSchema;
 use crate::tool_parser::{CallRules, ParserLimits, ToolSet, ToolSyntax};
 use crate::tool_prompt::{CallBlocks, ToolPromptOptions, call_grammar, with_tools};
 
@@ -127,6 +128,7 @@ pub fn plan_turn(
 ) -> Result<PlannedTurn, PlanError> {
     request.check()?;
     check_parts(&request.messages)?;
+    check_schemas(&request.tools)?;
     let mut tool_prompt = settings.tool_prompt;
     tool_prompt.template_writes_tools = model.template.writes_tools();
     let template_messages = with_tools(
@@ -171,6 +173,7 @@ pub fn plan_turn(
         stop: request.stop.clone(),
         call_stop: None,
         call_markers: None,
+        only_calls: grammar.is_some(),
         parser: parser_options(request, settings, &boundary),
     };
     let may_call = !request.tools.is_empty() && request.tool_choice != ToolChoice::None;
@@ -214,6 +217,19 @@ fn tag_of(request: &Request) -> ThinkTag {
         TurnBudget::TwoPass { tag, .. } => tag,
         TurnBudget::OnePass { .. } => ThinkTag::Think,
     }
+}
+
+/// A schema that cannot be used would make every call invalid: better said at once.
+fn check_schemas(tools: &[ToolSpec]) -> Result<(), BadRequest> {
+    for (idx, tool) in tools.iter().enumerate() {
+        if let Err(error) = CompiledSchema::new(&tool.parameters) {
+            return Err(BadRequest::new(
+                format!("tools[{idx}].parameters"),
+                format!("the schema of tool `{}` cannot be used: {error}", tool.name),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// A text model takes text only; anything else is an error, never dropped.

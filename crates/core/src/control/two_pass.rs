@@ -21,12 +21,16 @@ use std::collections::VecDeque;
 use super::budget::ThinkingRule;
 use super::turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
 use crate::chat::{
-    Diagnostic, DiagnosticKind, Event, PassReport, Reply, StopReason, ThinkTag, TurnBudget, Usage,
+    CallErrorKind, Diagnostic, DiagnosticKind, Event, InvalidToolCall, PassReport, Reply,
+    StopReason, ThinkTag, TurnBudget, Usage,
 };
 use crate::chat_template::ThinkFraming;
 
 /// Times that a call marker inside a JSON string may be put back before the turn ends.
 const MAX_CALL_RESUMES: u32 = 8;
+
+/// The answer of a turn that was cut inside its only call.
+const CUT_CALL_TEXT: &str = "The reply ended before its tool call was complete.";
 
 /// How a capped thought is made to happen on a text engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +63,8 @@ pub struct TurnPlan {
     pub call_stop: Option<String>,
     /// The texts that open and close a call, if a call inside the thought may end the turn.
     pub call_markers: Option<(String, String)>,
+    /// True if a grammar binds the answer to calls: then no text of it is an answer.
+    pub only_calls: bool,
     /// The parser of this turn. Its `prompt_opened` is set by the plan.
     pub parser: TurnParserOptions,
 }
@@ -387,6 +393,35 @@ impl TwoPass {
         self.events.push_back(event);
     }
 
+    /// A turn that was cut inside its only call says so instead of being empty (rows E13, E15,
+    /// X19), and the call is visible as an invalid one (row M7).
+    fn explain_cut_call(&mut self, reply: &mut Reply) {
+        if !reply.answer_missing() {
+            return;
+        }
+        if self.plan.only_calls && reply.invalid_tool_calls.is_empty() {
+            let call = InvalidToolCall {
+                id: "call_1".to_owned(),
+                name: None,
+                arguments: String::new(),
+                kind: CallErrorKind::TruncatedToolCall,
+                path: None,
+                message: "the turn ended before the call did".to_owned(),
+            };
+            self.events.push_back(Event::CallRejected {
+                call_idx: 0,
+                call: call.clone(),
+            });
+            reply.invalid_tool_calls.push(call);
+        }
+        let cut = |call: &InvalidToolCall| call.kind == CallErrorKind::TruncatedToolCall;
+        if reply.invalid_tool_calls.iter().any(cut) {
+            CUT_CALL_TEXT.clone_into(&mut reply.content);
+            self.events
+                .push_back(Event::TextDelta(CUT_CALL_TEXT.to_owned()));
+        }
+    }
+
     fn finish(&mut self, stop_reason: StopReason, stop_string: Option<String>) {
         let mut events = Vec::new();
         let end = TurnEnd {
@@ -394,10 +429,15 @@ impl TwoPass {
             stop_string,
         };
         let stop_reason = self.parser.finish(&end, &mut events);
+        if self.plan.only_calls {
+            // What is left is the beginning of a call's marker.
+            events.retain(|event| !matches!(event, Event::TextDelta(_)));
+        }
         for event in events {
             self.emit(event);
         }
         let mut reply = std::mem::take(&mut self.reply).finish(stop_reason);
+        self.explain_cut_call(&mut reply);
         reply.reasoning_truncated = self.truncated;
         reply.usage = self.usage;
         self.finished = Some(Box::new(reply));

@@ -41,6 +41,7 @@ fn plan(template_opens: bool) -> TurnPlan {
         stop: vec!["Question:".to_owned()],
         call_stop: Some("</tool_call>".to_owned()),
         call_markers: None,
+        only_calls: false,
         parser: TurnParserOptions {
             reasoning: ReasoningSyntax::auto(),
             tools: ToolSyntax::from_name("hermes").unwrap(),
@@ -298,4 +299,25 @@ fn m3_engine_rule_is_one_send() {
         (reply.reasoning.as_str(), reply.content.as_str()),
         ("", "b")
     );
+}
+
+// Rows E13, E15, M7: a call that the cap cut is no answer, and says so, wherever it was cut.
+#[test]
+fn e15_cut_calls_are_explained() {
+    let whole =
+        "<tool_call>\n{\"name\": \"write\", \"arguments\": {\"text\": \"a\"}}\n</tool_call>";
+    for at in 1..whole.len() - "\n</tool_call>".len() {
+        let mut plan = plan(true);
+        (plan.only_calls, plan.call_stop) = (true, None);
+        plan.parser.calls.choice = ToolChoice::Required;
+        let cut: &'static str = &whole[..at];
+        let script = [
+            answer("a", met("</think>")),
+            answer(cut, StopReason::Length),
+        ];
+        let (reply, _) = run(plan, &script);
+        assert_eq!(reply.content, CUT_CALL_TEXT, "{cut}");
+        assert_eq!(reply.invalid_tool_calls.len(), 1, "{cut}");
+        assert!(reply.tool_calls.is_empty(), "{cut}");
+    }
 }
