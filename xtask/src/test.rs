@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, spelt};
 use crate::{Outcome, fixtures, setup};
 
 /// Tests counted over several runs.
@@ -85,7 +85,11 @@ fn run_counted(command: &mut Command) -> anyhow::Result<(Count, bool)> {
             line.clear();
         }
     }
-    Ok((count, child.wait()?.success()))
+    let status = child.wait()?;
+    if !status.success() {
+        eprintln!("{} ended with {status}", spelt(command));
+    }
+    Ok((count, status.success()))
 }
 
 /// Reads `test result: ok. 12 passed; 0 failed; 0 ignored; ...`.
