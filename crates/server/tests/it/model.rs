@@ -141,10 +141,11 @@ fn check_budget(reply: &Value, budget: u32, response_cap: u64) {
     assert!(count("response_tokens") <= response_cap, "{reply}");
     assert!(!response.trim().is_empty(), "an empty answer: {reply}");
     // In the middle of a line an opening tag is a mention (row C5); elsewhere it is markup.
+    // Inside a thought it is part of the thought: only a closing tag means anything there.
     for marker in ["\n<think", "</think", "<|im_", "<tool_call"] {
         let leaks = |text: &str| format!("\n{text}").contains(marker);
         assert!(
-            !leaks(response) && !leaks(thinking),
+            !leaks(response) && (marker == "\n<think" || !leaks(thinking)),
             "{marker} leaks: {reply}"
         );
     }
