@@ -364,18 +364,34 @@ impl ThinkingBudget {
 
     fn tag_is_alone(&self) -> bool {
         let at = self.line.iter().rposition(|&b| b == b'<').unwrap_or(0);
-        !self.line_cut && self.line[..at].trim_ascii().is_empty()
+        self.counts_after(&self.line[..at])
     }
 
-    /// True if taking this piece would complete an opening tag where one counts.
+    /// True if a block may open behind this beginning of a line: only white space, or the
+    /// end of a call.
+    fn counts_after(&self, before: &[u8]) -> bool {
+        let before = before.trim_ascii();
+        let call_close = self.rule.call_close.as_deref().unwrap_or_default();
+        let after_call = !call_close.is_empty() && before.ends_with(call_close.as_bytes());
+        after_call || (before.is_empty() && !self.line_cut)
+    }
+
+    /// True if taking this piece would begin to spell an opening tag where one counts.
+    ///
+    /// Judged before the tag is whole: refusing its last piece alone would leave half a tag
+    /// in the answer.
     fn would_open(&self, piece: &[u8]) -> bool {
-        if !piece.contains(&b'>') {
-            return false;
-        }
         let mut after = self.clone();
-        piece.iter().any(|&byte| {
+        let last = piece.len().saturating_sub(1);
+        piece.iter().enumerate().any(|(idx, &byte)| {
             after.handle_byte(byte);
-            byte == b'>' && after.ends_with_tag(false) && after.tag_is_alone()
+            if byte != b'>' && idx != last {
+                return false;
+            }
+            let at = after.line.iter().rposition(|&b| b == b'<');
+            at.is_some_and(|at| {
+                spells_opening(&after.line[at..]) && after.counts_after(&after.line[..at])
+            })
         })
     }
 
@@ -405,6 +421,21 @@ fn may_become_close(text: &[u8]) -> bool {
             None => name.starts_with(&text),
         }
     })
+}
+
+/// True for so much of an opening think tag that hardly anything else begins with it: from
+/// `<thi` on.
+fn spells_opening(text: &[u8]) -> bool {
+    const TELLING_BYTES: usize = 4;
+    let text = text.to_ascii_lowercase();
+    text.len() >= TELLING_BYTES
+        && [ThinkTag::Think, ThinkTag::Thinking].iter().any(|tag| {
+            let name = &tag.open().as_bytes()[..tag.open().len() - 1];
+            match text.strip_prefix(name) {
+                Some(rest) => rest.trim_ascii().is_empty() || rest.trim_ascii() == b">",
+                None => name.starts_with(&text),
+            }
+        })
 }
 
 /// Reads `<think>`, `</thinking >` and the like: (closing, tag).
@@ -528,8 +559,29 @@ mod tests {
     #[test]
     fn d13_zero_budget_starts_in_the_answer_and_refuses_blocks() {
         let (text, budget) = run(0, &[b"<", b"think", b">", b"b"]);
-        assert_eq!(text, "<thinkb");
+        assert_eq!(text, "<>b");
         assert_eq!((budget.thinking_tokens(), budget.truncated()), (0, false));
+    }
+
+    // Row D5: what is refused is refused whole, so that no half tag ends the answer.
+    #[test]
+    fn d5_spent_budget_refuses_a_tag_from_its_first_telling_piece() {
+        let spent: &[(&[&[u8]], &str)] = &[
+            (&[b"\n<", b"thi", b"n", b"k", b">"], "a|\n<nk>"),
+            (&[b"\n<think", b">x"], "a|>x"),
+            (&[b"\n<THINK >", b"b"], "a|b"),
+            (&[b"</tool_call>", b"<think>", b"b"], "a|</tool_call>b"),
+            (&[b"as <think", b"> says"], "a|as <think> says"),
+            (&[b"\n<th", b">\n", b"<thing>"], "a|\n<th>\n<thing>"),
+        ];
+        for (pieces, expected) in spent {
+            let all: Vec<&[u8]> = std::iter::once::<&[u8]>(b"a")
+                .chain(pieces.iter().copied())
+                .collect();
+            let (text, budget) = run(1, &all);
+            assert_eq!(&text, expected);
+            assert_eq!(budget.thinking_tokens(), 1);
+        }
     }
 
     #[test]

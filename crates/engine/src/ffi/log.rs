@@ -19,6 +19,7 @@ pub(crate) fn init_backend() {
     START.call_once(|| {
         // SAFETY: the callback is a plain function that never unwinds; no data is passed.
         unsafe { sys::llama_log_set(Some(on_log), std::ptr::null_mut()) };
+        super::abort::install();
         // SAFETY: called once, before any other call.
         unsafe { sys::llama_backend_init() };
     });

@@ -12,6 +12,7 @@
     reason = "the one boundary to llama.cpp; every block says why it is sound"
 )]
 
+mod abort;
 mod context;
 mod log;
 mod model;

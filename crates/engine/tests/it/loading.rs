@@ -5,7 +5,9 @@ use std::io::Write as _;
 
 use twopass_engine::{Engine, EngineOptions, ErrorKind};
 
-use crate::support::{random_qwen3, real, real_model};
+use twopass_gguf::Value;
+
+use crate::support::{collect, options, prompt, random_qwen3, real, real_model, request};
 
 #[test]
 fn files_that_are_no_model_are_refused_with_a_reason() {
@@ -30,12 +32,21 @@ fn files_that_are_no_model_are_refused_with_a_reason() {
             file("text.gguf", b"# just a text file\n"),
             "is no GGUF file",
         ),
-        (file("short.gguf", b"GGUF\x03\0\0\0"), "is truncated"),
+        (
+            file("short.gguf", b"GGUF\x03\0\0\0"),
+            "ends inside its header",
+        ),
         (file("version.gguf", &version), "version 99"),
-        (file("counts.gguf", &counts), "is damaged"),
-        (file("garbage.gguf", &garbage), "cannot load"),
-        (file("head.gguf", &whole[..10_000]), "cannot load"),
-        (file("vocab.gguf", &whole[..1_000_000]), "cannot load"),
+        (file("counts.gguf", &counts), "metadata keys"),
+        (file("garbage.gguf", &garbage), "are read"),
+        (
+            file("head.gguf", &whole[..10_000]),
+            "ends inside its header",
+        ),
+        (
+            file("vocab.gguf", &whole[..1_000_000]),
+            "ends inside its header",
+        ),
         (
             file("tensors.gguf", &whole[..whole.len() - 4096]),
             "cannot load",
@@ -48,6 +59,57 @@ fn files_that_are_no_model_are_refused_with_a_reason() {
         assert!(text.contains(reason), "{text}");
         assert!(!text.contains("gave no reason"), "{text}");
     }
+}
+
+/// Every number of the header replaced: a clear error or a model that runs, never an abort
+/// of the process, which is what ggml's own checks do.
+#[test]
+fn numbers_that_contradict_the_model_never_abort() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("changed.gguf");
+    let whole = fs::read(random_qwen3()).unwrap();
+    let header = twopass_gguf::read_header(&random_qwen3()).unwrap();
+    let nan = f32::NAN.to_le_bytes();
+    let mut n_refused = 0;
+    for (key, value) in &header.values {
+        let replacements: Vec<[u8; 4]> = match value {
+            Value::Whole(_) => [0, 3, u32::MAX].map(u32::to_le_bytes).to_vec(),
+            Value::Float(_) => vec![nan, 0_f32.to_le_bytes(), (-1_f32).to_le_bytes()],
+            _ => continue,
+        };
+        let at = whole
+            .windows(key.len())
+            .position(|window| window == key.as_bytes())
+            .unwrap();
+        // After the key: four bytes of type, then the value.
+        let at = at + key.len() + 4;
+        for bytes in replacements {
+            let mut changed = whole.clone();
+            changed[at..at + 4].copy_from_slice(&bytes);
+            fs::write(&path, &changed).unwrap();
+            let mut options = options(path.clone());
+            options.context_tokens = 256;
+            options.max_streams = 1;
+            match Engine::load(options) {
+                Ok(engine) => {
+                    if let Ok(turn) = engine.generate(request(prompt("a"), 2)) {
+                        collect(turn);
+                    }
+                }
+                Err(error) => {
+                    n_refused += 1;
+                    assert_eq!(error.kind(), ErrorKind::BadModel, "{key} = {bytes:?}");
+                    let text = error.to_string();
+                    assert!(
+                        !text.contains("gave no reason"),
+                        "{key} = {bytes:?}: {text}"
+                    );
+                    assert!(!text.contains(".cpp"), "{key} = {bytes:?}: {text}");
+                }
+            }
+        }
+    }
+    assert!(n_refused > 10, "{n_refused} refused");
 }
 
 #[test]

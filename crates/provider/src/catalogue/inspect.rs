@@ -1,10 +1,19 @@
 use std::path::Path;
 
 use twopass_core::chat_template::ChatTemplate;
+use twopass_gguf::{Header, Value};
 
-use super::gguf::{Header, Value, read_header};
-use crate::ProviderError;
 use crate::prompt::TemplateFacts;
+use crate::{ErrorKind, ProviderError};
+
+/// Reads a file's header and judges it.
+fn read_header(path: &Path) -> Result<Header, ProviderError> {
+    let header = twopass_gguf::read_header(path);
+    let checked = header.and_then(|header| header.check().map(|()| header));
+    checked.map_err(|error| {
+        ProviderError::new(ErrorKind::Model, format!("{} {error}", path.display()))
+    })
+}
 
 /// What a model file says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,16 +78,13 @@ const TAGS: [&str; 12] = [
 /// Kind [`crate::ErrorKind::Model`]: the file is missing, no GGUF, or damaged.
 pub fn inspect(path: &Path) -> Result<ModelReport, ProviderError> {
     let header = read_header(path)?;
-    let architecture = header
-        .text("general.architecture")
-        .unwrap_or("unknown")
-        .to_owned();
+    let architecture = header.architecture().unwrap_or("unknown").to_owned();
     let own = |key: &str| header.whole(&format!("{architecture}.{key}"));
     let tokens = texts(&header, "tokenizer.ggml.tokens");
     Ok(ModelReport {
         name: header.text("general.name").map(str::to_owned),
         licence: header.text("general.license").map(str::to_owned),
-        n_bytes: std::fs::metadata(path).map_or(0, |meta| meta.len()),
+        n_bytes: header.n_bytes,
         version: header.version,
         n_tensors: header.n_tensors,
         n_layers: own("block_count"),

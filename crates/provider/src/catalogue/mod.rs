@@ -6,7 +6,6 @@
 //! checksums are pinned: a source that delivers another file is refused, whatever it says.
 
 mod download;
-mod gguf;
 mod hub;
 mod inspect;
 mod pip;

@@ -1,13 +1,12 @@
-//! The header of a GGUF file: its metadata, without loading the model.
+//! The header of a GGUF file: its metadata, read with limits and without loading the model.
 //!
-//! Source: ggml's `docs/gguf.md`, versions 2 and 3, read 2026-11. Everything read is bounded;
-//! the cost is one pass over the header (a few megabytes, mostly the vocabulary).
+//! Source: ggml's `docs/gguf.md`, versions 2 and 3, read 2026-11. The cost is one pass over
+//! the header (a few megabytes, mostly the vocabulary).
+#![warn(missing_docs)]
 
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
-
-use crate::{ErrorKind, ProviderError};
 
 const MAX_KEYS: u64 = 100_000;
 const MAX_STRING_BYTES: u64 = 16 << 20;
@@ -15,70 +14,148 @@ const MAX_ARRAY_LEN: u64 = 8 << 20;
 /// Arrays of numbers longer than this are skipped: nobody asks for them.
 const MAX_KEPT_NUMBERS: u64 = 4 << 20;
 
+/// Layers of a model: llama.cpp's `LLAMA_MAX_LAYERS`.
+const MAX_LAYERS: u64 = 512;
+
 /// One value of the metadata.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
+pub enum Value {
+    /// An integer of any width.
     Whole(i128),
+    /// A float of either width.
     Float(f64),
+    /// A truth value.
     Bool(bool),
+    /// A text; broken characters are replaced.
     Text(String),
+    /// A list of texts.
     Texts(Vec<String>),
+    /// A list of integers.
     Wholes(Vec<i64>),
-    /// Something that is not kept.
+    /// Something that is not kept: a list of floats or truth values, or a very long list.
     Skipped,
 }
 
 /// The metadata, in the file's order.
 #[derive(Debug, Clone)]
-pub(super) struct Header {
-    pub(super) version: u32,
-    pub(super) n_tensors: u64,
-    pub(super) values: Vec<(String, Value)>,
+pub struct Header {
+    /// GGUF version, 2 or 3.
+    pub version: u32,
+    /// Tensors that the file claims to hold.
+    pub n_tensors: u64,
+    /// Size of the whole file.
+    pub n_bytes: u64,
+    /// Keys and values.
+    pub values: Vec<(String, Value)>,
 }
 
+/// Why a file is no usable model: lower case, without the file's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error(String);
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
 impl Header {
-    pub(super) fn get(&self, key: &str) -> Option<&Value> {
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Value> {
         self.values
             .iter()
             .find(|(name, _)| name == key)
             .map(|(_, value)| value)
     }
 
-    pub(super) fn text(&self, key: &str) -> Option<&str> {
+    /// The value of a key that holds a text.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<&str> {
         match self.get(key)? {
             Value::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn whole(&self, key: &str) -> Option<u64> {
+    /// The value of a key that holds an integer of 0 or more.
+    #[must_use]
+    pub fn whole(&self, key: &str) -> Option<u64> {
         match self.get(key)? {
             Value::Whole(value) => u64::try_from(*value).ok(),
             _ => None,
         }
+    }
+
+    /// The model's architecture, such as `llama`.
+    #[must_use]
+    pub fn architecture(&self) -> Option<&str> {
+        self.text("general.architecture")
+    }
+
+    /// Judges what an engine would stumble over: no tensors, no architecture, a layer count
+    /// that no model has, a number that is none.
+    ///
+    /// # Errors
+    /// Names the key, its value and what is allowed.
+    pub fn check(&self) -> Result<(), Error> {
+        // An entry takes several bytes, so a count over the size is damage.
+        if self.n_tensors == 0 || self.n_tensors > self.n_bytes {
+            let (n, size) = (self.n_tensors, self.n_bytes);
+            return Err(Error(format!("is damaged: {n} tensors in {size} bytes")));
+        }
+        let Some(architecture) = self.architecture() else {
+            return Err(Error("does not name its `general.architecture`".to_owned()));
+        };
+        let layers = format!("{architecture}.block_count");
+        if let Some(Value::Whole(n)) = self.get(&layers)
+            && !(1..=i128::from(MAX_LAYERS)).contains(n)
+        {
+            return Err(Error(format!(
+                "is damaged: `{layers}` is {n}, allowed: 1 to {MAX_LAYERS}"
+            )));
+        }
+        for (key, value) in &self.values {
+            if let Value::Float(number) = value
+                && !(number.is_finite() && (*number >= 0.0 || !key.ends_with("epsilon")))
+            {
+                return Err(Error(format!(
+                    "is damaged: `{key}` is {number}, which is no usable number"
+                )));
+            }
+        }
+        Ok(())
     }
 }
 
 /// Reads a file's header.
 ///
 /// # Errors
-/// Kind [`ErrorKind::Model`]: the file is missing, no GGUF, of an unknown version, or cut.
-pub(super) fn read_header(path: &Path) -> Result<Header, ProviderError> {
-    let fail =
-        |what: String| ProviderError::new(ErrorKind::Model, format!("{}: {what}", path.display()));
-    let meta = std::fs::metadata(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
-    if !meta.is_file() {
-        return Err(fail("is not a file".to_owned()));
+/// The file is missing, no regular file, no GGUF, of an unknown version, or cut.
+pub fn read_header(path: &Path) -> Result<Header, Error> {
+    let unreadable = |error: std::io::Error| Error(format!("cannot be read: {error}"));
+    // Asked before opening: to open a pipe is to wait for its writer.
+    let meta = std::fs::metadata(path).map_err(unreadable)?;
+    if meta.is_dir() {
+        return Err(Error("is a directory".to_owned()));
     }
-    let file = File::open(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+    if !meta.is_file() {
+        return Err(Error("is no regular file".to_owned()));
+    }
+    if meta.len() == 0 {
+        return Err(Error("is empty".to_owned()));
+    }
+    let file = File::open(path).map_err(unreadable)?;
     let mut reader = Reader(BufReader::new(file));
-    reader.header().map_err(fail)
+    reader.header(meta.len()).map_err(Error)
 }
 
 struct Reader<R>(R);
 
 impl<R: Read> Reader<R> {
-    fn header(&mut self) -> Result<Header, String> {
+    fn header(&mut self, n_bytes: u64) -> Result<Header, String> {
         let magic: [u8; 4] = self
             .bytes()
             .map_err(|_| "is no GGUF file: it is too short".to_owned())?;
@@ -106,6 +183,7 @@ impl<R: Read> Reader<R> {
         Ok(Header {
             version,
             n_tensors,
+            n_bytes,
             values,
         })
     }
