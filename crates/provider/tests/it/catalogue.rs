@@ -8,8 +8,9 @@ use sha2::{Digest, Sha256};
 use twopass_provider::catalogue::{Catalogue, ENTRIES, Located, PullEvent, inspect};
 use twopass_provider::config::{Config, Environment};
 use twopass_provider::{ErrorKind, ProviderError};
+use twopass_replay::{Answer, Server};
 
-use crate::http_server::{Play, Server};
+use crate::play;
 
 const NAME: &str = "hf:owner/repo/sub/tiny.gguf";
 const CONTENT: &[u8] = b"GGUF and some bytes that stand for a model file";
@@ -22,20 +23,20 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 /// An answer of this status line and these further header lines.
-fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<Play> {
+fn answer(status: &str, headers: &str, body: &[u8]) -> Answer {
     let head = format!("HTTP/1.1 {status}\r\n{headers}connection: close\r\n\r\n");
-    vec![Play::Send([head.as_bytes(), body].concat())]
+    Answer::raw([head.as_bytes(), body].concat())
 }
 
 /// The hub's answer to `HEAD`: a redirect that tells checksum and size.
-fn facts(sha256: &str, n_bytes: usize) -> Vec<Play> {
+fn facts(sha256: &str, n_bytes: usize) -> Answer {
     let headers = format!(
         "x-linked-etag: \"{sha256}\"\r\nx-linked-size: {n_bytes}\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n"
     );
     answer("302 Found", &headers, b"")
 }
 
-fn whole(body: &[u8]) -> Vec<Play> {
+fn whole(body: &[u8]) -> Answer {
     answer(
         "200 OK",
         &format!("content-length: {}\r\n", body.len()),
@@ -52,7 +53,7 @@ async fn pull(server: &Server, home: &Path, name: &str) -> Pulled {
     let data = home.display().to_string();
     let environment = Environment::of_pairs([
         ("XDG_DATA_HOME", data.as_str()),
-        ("HF_ENDPOINT", server.address.as_str()),
+        ("HF_ENDPOINT", server.url().as_str()),
         ("HF_TOKEN", "hf_secret"),
     ]);
     let config = Config {
@@ -79,13 +80,13 @@ fn parts(home: &Path) -> Vec<u64> {
 #[tokio::test]
 async fn a_file_is_pulled_over_a_redirect_and_the_token_stays_with_the_hub() {
     let home = tempfile::tempdir().unwrap();
-    let other = Server::start(vec![whole(CONTENT)]).await;
+    let other = play(vec![whole(CONTENT)]).await;
     let redirect = answer(
         "302 Found",
-        &format!("location: {}/blob\r\ncontent-length: 0\r\n", other.address),
+        &format!("location: {}/blob\r\ncontent-length: 0\r\n", other.url()),
         b"",
     );
-    let hub = Server::start(vec![facts(&sha256(CONTENT), CONTENT.len()), redirect]).await;
+    let hub = play(vec![facts(&sha256(CONTENT), CONTENT.len()), redirect]).await;
     let path = pull(&hub, home.path(), NAME).await.result.unwrap();
     assert_eq!(
         path,
@@ -94,25 +95,20 @@ async fn a_file_is_pulled_over_a_redirect_and_the_token_stays_with_the_hub() {
     );
     assert_eq!(fs::read(&path).unwrap(), CONTENT);
     assert!(parts(home.path()).is_empty());
-    let asked = hub.asked();
-    assert!(
-        asked[0]
-            .head
-            .starts_with("HEAD /owner/repo/resolve/main/sub/tiny.gguf "),
-        "{}",
-        asked[0].head
+    let asked = hub.requests();
+    assert_eq!(
+        (asked[0].method.as_str(), asked[0].path.as_str()),
+        ("HEAD", "/owner/repo/resolve/main/sub/tiny.gguf")
     );
-    assert!(asked.iter().all(|asked| {
-        asked
-            .head
-            .to_lowercase()
-            .contains("authorization: bearer hf_secret")
-    }));
-    assert!(!other.asked()[0].head.contains("hf_secret"), "row L12");
+    for request in &asked {
+        assert_eq!(request.header("authorization"), Some("Bearer hf_secret"));
+    }
+    let elsewhere = format!("{:?}", other.requests());
+    assert!(!elsewhere.contains("hf_secret"), "row L12");
 
     // It is here now: nobody is asked again.
     assert_eq!(pull(&hub, home.path(), NAME).await.result.unwrap(), path);
-    assert_eq!(hub.asked().len(), 2);
+    assert_eq!(hub.requests().len(), 2);
 }
 
 #[tokio::test]
@@ -130,18 +126,13 @@ async fn a_broken_transfer_is_continued() {
     );
     let rest = answer("206 Partial Content", &range, &CONTENT[20..]);
     let tag = facts(&sha256(CONTENT), CONTENT.len());
-    let hub = Server::start(vec![tag.clone(), cut, tag, rest]).await;
+    let hub = play(vec![tag.clone(), cut, tag, rest]).await;
     let first = pull(&hub, home.path(), NAME).await.result.unwrap_err();
     assert_eq!(first.kind(), ErrorKind::StreamTruncated);
     assert_eq!(parts(home.path()), [20]);
     let second = pull(&hub, home.path(), NAME).await;
     assert_eq!(fs::read(second.result.unwrap()).unwrap(), CONTENT);
-    assert!(
-        hub.asked()[3]
-            .head
-            .to_lowercase()
-            .contains("range: bytes=20-")
-    );
+    assert_eq!(hub.requests()[3].header("range"), Some("bytes=20-"));
     let started = PullEvent::Started {
         n_bytes: Some(CONTENT.len() as u64),
         resumed: 20,
@@ -158,7 +149,7 @@ async fn a_server_without_ranges_sends_it_all_again() {
         &CONTENT[..7],
     );
     let tag = facts(&sha256(CONTENT), CONTENT.len());
-    let hub = Server::start(vec![tag.clone(), cut, tag, whole(CONTENT)]).await;
+    let hub = play(vec![tag.clone(), cut, tag, whole(CONTENT)]).await;
     pull(&hub, home.path(), NAME).await.result.unwrap_err();
     let path = pull(&hub, home.path(), NAME).await.result.unwrap();
     assert_eq!(fs::read(path).unwrap(), CONTENT);
@@ -167,7 +158,7 @@ async fn a_server_without_ranges_sends_it_all_again() {
 #[tokio::test]
 async fn another_file_than_promised_is_refused_and_removed() {
     let home = tempfile::tempdir().unwrap();
-    let hub = Server::start(vec![facts(&sha256(b"x"), CONTENT.len()), whole(CONTENT)]).await;
+    let hub = play(vec![facts(&sha256(b"x"), CONTENT.len()), whole(CONTENT)]).await;
     let error = pull(&hub, home.path(), NAME).await.result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Checksum);
     let expect = format!(
@@ -199,7 +190,7 @@ async fn refusals_of_the_hub_are_typed() {
             "the server answered 500 Internal Server Error",
         ),
     ] {
-        let hub = Server::start(vec![answer(status, "content-length: 0\r\n", b"")]).await;
+        let hub = play(vec![answer(status, "content-length: 0\r\n", b"")]).await;
         let error = pull(&hub, home.path(), NAME).await.result.unwrap_err();
         assert_eq!((error.kind(), error.to_string().as_str()), (kind, text));
     }
@@ -210,13 +201,13 @@ async fn refusals_of_the_hub_are_typed() {
         "hf:a/b/../../x.gguf",
         "hf:a b/c/d.gguf",
     ] {
-        let hub = Server::start(vec![whole(CONTENT)]).await;
+        let hub = play(vec![whole(CONTENT)]).await;
         let error = pull(&hub, home.path(), name).await.result.unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("`{name}` is not of the form `hf:OWNER/REPO/FILE.gguf`")
         );
-        assert!(hub.asked().is_empty());
+        assert!(hub.requests().is_empty());
     }
 }
 

@@ -1,9 +1,10 @@
 //! The facade over any backend. Rows B1, B3, B4, B7, B14, C1-C4.
 
 use twopass_provider::{Invocation, parse_response};
+use twopass_replay::Answer;
 
-use crate::http_server::{Play, Server, response};
 use crate::native::{hello, provider};
+use crate::play;
 
 fn invocation(response: &str, thinking: &str) -> Invocation {
     Invocation {
@@ -35,14 +36,14 @@ fn b7_c1_c4_parse_response() {
     }
 }
 
-fn reply(body: &str) -> Vec<Play> {
-    vec![Play::Send(response("200 OK", "application/json", body))]
+fn reply(body: &str) -> Answer {
+    Answer::new(200, "application/json", body)
 }
 
 // Row B1: exactly two texts, on every path; thinking is blanked when it was not asked for.
 #[tokio::test]
 async fn b1_two_texts_on_every_path() {
-    let server = Server::start(vec![
+    let server = play(vec![
         reply(r#"{"thinking":"t","response":"r","tool_calls":[]}"#),
         reply(r#"{"thinking":"t","response":"r","tool_calls":[]}"#),
         reply(r#"{"thinking":"t","response":"","tool_calls":[]}"#),
@@ -86,7 +87,7 @@ async fn b1_two_texts_on_every_path() {
 // Row B14: `on_error: raise` gives the typed error instead.
 #[tokio::test]
 async fn b14_raise_and_message() {
-    let server = Server::start(vec![reply("garbage")]).await;
+    let server = play(vec![reply("garbage")]).await;
     let raising = provider(&server, "    on_error: raise\n");
     assert!(raising.invoke(hello(), true).await.is_err());
     assert!(raising.client().invoke(hello()).await.is_err());
@@ -102,7 +103,7 @@ async fn b14_raise_and_message() {
 // Row A3: with `direct_response` tags are never looked for.
 #[tokio::test]
 async fn a3_direct_response_is_left_alone() {
-    let server = Server::start(vec![reply(r#"{"response":"r","thinking":"t"}"#)]).await;
+    let server = play(vec![reply(r#"{"response":"r","thinking":"t"}"#)]).await;
     let direct = provider(&server, "    parsing_format: direct_response\n");
     assert_eq!(
         direct.parse_response("<think>a</think>b"),

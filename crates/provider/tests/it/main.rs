@@ -6,10 +6,16 @@
     reason = "tables of cases; a failed step fails the test"
 )]
 
+use twopass_replay::{Answer, Pace, Server};
+
 mod catalogue;
 mod config_errors;
 mod config_load;
 mod facade;
-mod http_server;
 mod native;
 mod plan;
+
+/// A server that plays these answers, one per request.
+pub(crate) async fn play(answers: Vec<Answer>) -> Server {
+    Server::start(answers, Pace::Whole).await.unwrap()
+}

@@ -2,24 +2,29 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use twopass_core::chat::{Event, Message, Role, StopReason, ToolChoice, ToolSpec};
 use twopass_provider::config::{Config, Environment};
 use twopass_provider::plan::Thinking;
 use twopass_provider::{CallOptions, ErrorKind, Provider, ProviderError, TurnItem};
+use twopass_replay::{Answer, Pace, Server, Step};
 
-use crate::http_server::{Play, Server, response, stream_head};
+use crate::play;
 
 const DOCUMENTED: &str = r#"{"thinking": "...", "response": "I'll update memory.", "tool_calls": [{"id":"call_1","name":"overwrite_memory","arguments":{"new_memory":"..."}}], "pre_tool_text": "I'll update memory."}"#;
 
 pub(crate) fn provider(server: &Server, lines: &str) -> Provider {
     let yaml = format!(
         "providers:\n  - name: n\n    provider_backend: vllm_native\n    model_name: org/m.1\n    api_config:\n      base_url: {}/v1\n      api_key_env: K\n      timeout_s: {{connect: 2, first_token: 0.4, idle: 0.4, total: 2}}\n{lines}",
-        server.address
+        server.url()
     );
     let config =
         Config::parse(&yaml, "t.yaml", Environment::of_pairs([("K", "sk-native")])).unwrap();
     Provider::from_entry(&config, None).unwrap()
+}
+
+fn documented() -> Answer {
+    Answer::new(200, "application/json", DOCUMENTED)
 }
 
 pub(crate) fn hello() -> Vec<Message> {
@@ -37,12 +42,7 @@ fn memory_tool() -> ToolSpec {
 // Rows B12, D6: messages, both caps, tools, choice and parser leave; the key is a header.
 #[tokio::test]
 async fn b12_request_on_the_wire() {
-    let server = Server::start(vec![vec![Play::Send(response(
-        "200 OK",
-        "application/json",
-        DOCUMENTED,
-    ))]])
-    .await;
+    let server = play(vec![documented()]).await;
     let provider = provider(
         &server,
         "    generation_config: {max_thinking_tokens: 16, temperature: 0.3}\n",
@@ -51,21 +51,14 @@ async fn b12_request_on_the_wire() {
         .client()
         .bind_tools(vec![memory_tool()], ToolChoice::Auto);
     client.invoke(hello()).await.unwrap();
-    let asked = server.asked().remove(0);
-    assert!(
-        asked.head.starts_with("POST /generate HTTP/1.1\r\n"),
-        "{}",
-        asked.head
-    );
-    assert!(
-        asked
-            .head
-            .to_lowercase()
-            .contains("authorization: bearer sk-native")
-    );
-    let body: Value = serde_json::from_str(&asked.body).unwrap();
+    let asked = server.requests().remove(0);
     assert_eq!(
-        body,
+        (asked.method.as_str(), asked.path.as_str()),
+        ("POST", "/generate")
+    );
+    assert_eq!(asked.header("authorization"), Some("Bearer sk-native"));
+    assert_eq!(
+        asked.json(),
         json!({
             "messages": [{"role": "user", "content": "Hi"}],
             "model": "org/m.1", "temperature": 0.3, "two_pass": true, "think_tag": "think",
@@ -80,12 +73,7 @@ async fn b12_request_on_the_wire() {
 // Rows B5, B6, B13: the documented reply as the client's message.
 #[tokio::test]
 async fn b13_documented_reply_becomes_the_documented_message() {
-    let server = Server::start(vec![vec![Play::Send(response(
-        "200 OK",
-        "application/json",
-        DOCUMENTED,
-    ))]])
-    .await;
+    let server = play(vec![documented()]).await;
     let message = provider(&server, "")
         .client()
         .invoke(hello())
@@ -119,11 +107,10 @@ fn turn() -> String {
 
 #[tokio::test]
 async fn m1_streams_read_alike_whole_and_byte_by_byte() {
-    let whole = vec![Play::Send(stream_head()), Play::Send(turn().into_bytes())];
-    let drip = vec![Play::Send(stream_head()), Play::Drip(turn().into_bytes())];
-    let server = Server::start(vec![whole, drip]).await;
-    let provider = provider(&server, "");
-    for _ in 0..2 {
+    for pace in [Pace::Whole, Pace::OneByte] {
+        let answers = vec![Answer::events([turn()])];
+        let server = Server::start(answers, pace).await.unwrap();
+        let provider = provider(&server, "");
         let request = provider.request(hello(), CallOptions::default()).unwrap();
         let mut stream = provider.stream(request).await.unwrap();
         let mut items = Vec::new();
@@ -146,8 +133,8 @@ async fn m1_streams_read_alike_whole_and_byte_by_byte() {
     }
 }
 
-async fn fails(plays: Vec<Play>) -> ProviderError {
-    let server = Server::start(vec![plays]).await;
+async fn fails(answer: Answer) -> ProviderError {
+    let server = play(vec![answer]).await;
     let provider = provider(&server, "");
     let request = provider.request(hello(), CallOptions::default()).unwrap();
     let started = Instant::now();
@@ -169,205 +156,170 @@ async fn b14_failures_are_typed() {
     let long = Duration::from_secs(9);
     let refusal =
         r#"{"error":{"kind":"bad_request","message":"`stop[0]`: empty","param":"stop[0]"}}"#;
-    let rows: Vec<(Vec<Play>, ErrorKind, Option<u16>, bool, &str)> = vec![
+    let rows: Vec<(Answer, ErrorKind, Option<u16>, bool, &str)> = vec![
         (
-            vec![Play::Send(response("400 Bad Request", json, refusal))],
+            Answer::new(400, json, refusal),
             ErrorKind::BadRequest,
             Some(400),
             false,
             "provider `n`: the server answered 400 Bad Request: `stop[0]`: empty",
         ),
         (
-            vec![Play::Send(response("401 Unauthorized", "text/plain", "no"))],
+            Answer::new(401, "text/plain", "no"),
             ErrorKind::Auth,
             Some(401),
             false,
             "provider `n`: the server answered 401 Unauthorized",
         ),
         (
-            vec![Play::Send(response(
-                "404 Not Found",
-                json,
-                r#"{"detail":"Not Found"}"#,
-            ))],
+            Answer::new(404, json, r#"{"detail":"Not Found"}"#),
             ErrorKind::NotFound,
             Some(404),
             false,
             "provider `n`: the server answered 404 Not Found: Not Found",
         ),
         (
-            vec![Play::Send(response(
-                "429 Too Many Requests\r\nretry-after: 2",
+            Answer::new(
+                429,
                 json,
                 r#"{"error":{"kind":"queue_full","message":"busy"}}"#,
-            ))],
+            )
+            .with_header("retry-after", "2"),
             ErrorKind::QueueFull,
             Some(429),
             true,
             "provider `n`: the server answered 429 Too Many Requests: busy",
         ),
         (
-            vec![Play::Send(response(
-                "500 Internal Server Error",
-                "text/html",
-                "<html>",
-            ))],
+            Answer::new(500, "text/html", "<html>"),
             ErrorKind::UpstreamError,
             Some(500),
             true,
             "provider `n`: the server answered 500 Internal Server Error",
         ),
         (
-            vec![Play::Send(response(
-                "302 Found\r\nlocation: http://127.0.0.1:1/",
-                "text/plain",
-                "",
-            ))],
+            Answer::new(302, "text/plain", "").with_header("location", "http://127.0.0.1:1/"),
             ErrorKind::UpstreamError,
             Some(302),
             true,
             "provider `n`: the server answered 302 Found",
         ),
         (
-            vec![Play::Send(response("200 OK", json, "garbage"))],
+            Answer::new(200, json, "garbage"),
             ErrorKind::InvalidResponse,
             None,
             false,
             "provider `n`: the reply is invalid: `body`: is not JSON: expected value at line 1 column 1",
         ),
         (
-            vec![Play::Send(response(
-                "200 OK",
+            Answer::new(
+                200,
                 json,
                 r#"{"error":{"kind":"overloaded","message":"later"}}"#,
-            ))],
+            ),
             ErrorKind::Overloaded,
             None,
             true,
             "provider `n`: the server reports: later",
         ),
         (
-            vec![Play::Wait(long)],
+            Answer::raw("").then(Step::Wait(long)),
             ErrorKind::TimeoutFirstToken,
             None,
             true,
             "provider `n`: no output came within 0.4 s",
         ),
         (
-            vec![
-                Play::Send(stream_head()),
-                Play::Send(b": ping\n\n".to_vec()),
-                Play::Wait(long),
-            ],
+            Answer::events([b": ping\n\n".to_vec()]).then(Step::Wait(long)),
             ErrorKind::TimeoutFirstToken,
             None,
             true,
             "provider `n`: no output came within 0.4 s",
         ),
         (
-            vec![
-                Play::Send(stream_head()),
-                Play::Send(text_event.clone()),
-                Play::Wait(long),
-            ],
+            Answer::events([text_event.clone()]).then(Step::Wait(long)),
             ErrorKind::TimeoutIdle,
             None,
             false,
             "provider `n`: the output stalled for 0.4 s",
         ),
         (
-            vec![Play::Send(stream_head()), Play::Send(text_event.clone())],
+            Answer::events([text_event.clone()]),
             ErrorKind::StreamTruncated,
             None,
             false,
             "provider `n`: the server's stream ended before its `done` event",
         ),
         (
-            vec![
-                Play::Send(stream_head()),
-                Play::Send(b"event: text\ndata: {\n\n".to_vec()),
-            ],
+            Answer::events([b"event: text\ndata: {\n\n".to_vec()]),
             ErrorKind::InvalidResponse,
             None,
             false,
             "provider `n`: a delta event is invalid: `delta`: is not JSON: EOF while parsing an object at line 1 column 1",
         ),
         (
-            vec![
-                Play::Send(stream_head()),
-                Play::Send(text_event),
-                Play::Send(b"data: {\"error\":\"boom\"}\n\n".to_vec()),
-            ],
+            Answer::events([text_event, b"data: {\"error\":\"boom\"}\n\n".to_vec()]),
             ErrorKind::UpstreamError,
             None,
             false,
             "provider `n`: the server reports: boom",
         ),
         (
-            vec![Play::Send(stream_head()), Play::Send(vec![b'x'; 9 << 20])],
+            Answer::events([vec![b'x'; 9 << 20]]),
             ErrorKind::EventTooLarge,
             None,
             false,
             "provider `n`: an event of the stream is larger than 8388608 bytes",
         ),
         (
-            vec![Play::Send(
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
-                    .to_vec(),
-            )],
+            Answer::raw(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{",
+            ),
             ErrorKind::StreamTruncated,
             None,
             true,
             "",
         ),
     ];
-    for (plays, kind, status, retryable, text) in rows {
-        let error = fails(plays).await;
+    for (answer, kind, status, retryable, text) in rows {
+        let error = fails(answer).await;
         assert_eq!((error.kind(), error.status()), (kind, status), "{error}");
         assert_eq!(error.is_retryable(), retryable, "{error}");
         if !text.is_empty() {
             assert_eq!(error.to_string(), text);
         }
     }
-    let busy = response("429 Too Many Requests\r\nretry-after: 2", json, "{}");
+    let busy = Answer::new(429, json, "{}").with_header("retry-after", "2");
     assert_eq!(
-        fails(vec![Play::Send(busy)]).await.retry_after(),
+        fails(busy).await.retry_after(),
         Some(Duration::from_secs(2))
     );
 }
 
 #[tokio::test]
 async fn b14_nobody_listens() {
-    let server = Server::start(vec![vec![]]).await;
+    let server = play(vec![documented()]).await;
     let provider = provider(&server, "    on_error: raise\n");
-    let address = server.address.clone();
+    let address = server.address().to_string();
     drop(server);
     tokio::time::sleep(Duration::from_millis(50)).await;
     let error = provider.client().invoke(hello()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connect);
-    assert!(
-        error
-            .to_string()
-            .contains(address.trim_start_matches("http://")),
-        "{error}"
-    );
+    assert!(error.to_string().contains(&address), "{error}");
 }
 
 #[tokio::test]
 async fn dropping_the_stream_closes_the_connection() {
-    let plays = vec![
-        Play::Send(stream_head()),
-        Play::Send(b"event: text\ndata: {\"text\":\"a\"}\n\n".to_vec()),
-        Play::Wait(Duration::from_secs(9)),
-    ];
-    let server = Server::start(vec![plays]).await;
+    let answer = Answer::events(["event: text\ndata: {\"text\":\"a\"}\n\n"])
+        .then(Step::Wait(Duration::from_secs(9)));
+    let server = play(vec![answer]).await;
     let provider = provider(&server, "");
     let request = provider.request(hello(), CallOptions::default()).unwrap();
     let mut stream = provider.stream(request).await.unwrap();
     stream.next().await.unwrap().unwrap();
     drop(stream);
     let gone = async {
-        while server.n_closed() == 0 {
+        while server.n_ended() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -378,12 +330,7 @@ async fn dropping_the_stream_closes_the_connection() {
 
 #[tokio::test]
 async fn b2_one_pass_sends_one_cap() {
-    let server = Server::start(vec![vec![Play::Send(response(
-        "200 OK",
-        "application/json",
-        DOCUMENTED,
-    ))]])
-    .await;
+    let server = play(vec![documented()]).await;
     let provider = provider(&server, "");
     let options = CallOptions {
         thinking: Thinking::Off,
@@ -391,7 +338,7 @@ async fn b2_one_pass_sends_one_cap() {
         ..CallOptions::default()
     };
     provider.invoke_with(hello(), options).await.unwrap();
-    let body: Value = serde_json::from_str(&server.asked()[0].body).unwrap();
+    let body = server.requests()[0].json();
     assert_eq!(
         (&body["two_pass"], &body["max_tokens"]),
         (&json!(false), &json!(7))
