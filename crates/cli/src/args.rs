@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Invoke(InvokeArgs),
     /// Serve over HTTP
     Serve(ServeArgs),
+    /// Read model text on stdin: thinking, content and calls as JSON
+    Parse(ParseArgs),
     /// Print the prompt that a model would see
     Render(RenderArgs),
     /// List, fetch and inspect local models
@@ -114,6 +116,44 @@ pub(crate) struct ServeArgs {
     /// Its model, instead of the configured one
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ParseArgs {
+    /// The dialect of the calls: a name of --list, `auto`, or several joined by `+`
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) dialect: String,
+    /// The dialect of the reasoning [default: the one that belongs to --dialect]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) reasoning: Option<String>,
+    /// A JSON file with the tools; without it every call passes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tools: Option<PathBuf>,
+    /// auto, none, required, or the name of the tool to call
+    #[arg(long, value_name = "CHOICE")]
+    pub(crate) tool_choice: Option<String>,
+    /// The prompt ended inside the think block
+    #[arg(long)]
+    pub(crate) prompt_opened: bool,
+    /// Hand the text over in pieces of this many bytes [default: whole]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = cap_from_1)]
+    pub(crate) chunk_bytes: Option<u32>,
+    /// Why the text ended
+    #[arg(long, value_name = "REASON", default_value = "stop")]
+    pub(crate) finish_reason: FinishReasonArg,
+    /// List the dialects instead
+    #[arg(long)]
+    pub(crate) list: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum FinishReasonArg {
+    Stop,
+    Length,
+    ToolCalls,
+    ContentFilter,
+    Cancelled,
 }
 
 #[derive(Debug, ClapArgs)]

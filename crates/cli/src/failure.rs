@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use twopass_core::chat::Reply;
 use twopass_provider::ProviderError;
 
 /// The exit code of a negative result.
@@ -68,6 +69,15 @@ impl From<io::Error> for Failure {
             return Self::ClosedPipe;
         }
         Self::new(format!("the output cannot be written: {error}"))
+    }
+}
+
+/// A turn without what was asked for is a negative result.
+pub(crate) fn exit_code(reply: &Reply) -> ExitCode {
+    if reply.is_negative() {
+        ExitCode::from(NEGATIVE)
+    } else {
+        ExitCode::SUCCESS
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn read(sources: Sources<'_>) -> Result<Conversation, Failure> {
         }
         None => {}
     }
-    let (tools, tool_choice) = read_tools(sources)?;
+    let (tools, tool_choice) = read_tools(sources.tools, sources.tool_choice)?;
     Ok(Conversation {
         messages,
         tools,
@@ -81,8 +81,15 @@ fn shown(path: &Path) -> String {
 
 /// Reads a file, or stdin for `-`, as UTF-8.
 pub(crate) fn read_text(path: &Path, what: &str) -> Result<String, Failure> {
-    let from = shown(path);
-    let fail = |problem: String| Failure::new(format!("{what}: {from} {problem}"));
+    String::from_utf8(read_bytes(path, what)?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::new(format!("{what}: {} is not UTF-8 at byte {at}", shown(path)))
+    })
+}
+
+/// Reads a file, or stdin for `-`.
+pub(crate) fn read_bytes(path: &Path, what: &str) -> Result<Vec<u8>, Failure> {
+    let fail = |problem: String| Failure::new(format!("{what}: {} {problem}", shown(path)));
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") {
         io::stdin()
@@ -96,12 +103,7 @@ pub(crate) fn read_text(path: &Path, what: &str) -> Result<String, Failure> {
     if bytes.len() as u64 > MAX_INPUT_BYTES {
         return Err(fail(format!("is larger than {MAX_INPUT_BYTES} bytes")));
     }
-    String::from_utf8(bytes).map_err(|error| {
-        fail(format!(
-            "is not UTF-8 at byte {}",
-            error.utf8_error().valid_up_to()
-        ))
-    })
+    Ok(bytes)
 }
 
 /// An array, or an object that holds it under this name.
@@ -131,9 +133,13 @@ fn parse_messages(text: &str, from: &str) -> Result<Vec<Message>, Failure> {
         .messages)
 }
 
-fn read_tools(sources: Sources<'_>) -> Result<(Vec<ToolSpec>, ToolChoice), Failure> {
+/// Reads the file of tools, if there is one, and what may be called.
+pub(crate) fn read_tools(
+    file: Option<&Path>,
+    choice: Option<&str>,
+) -> Result<(Vec<ToolSpec>, ToolChoice), Failure> {
     let mut tools = Vec::new();
-    if let Some(path) = sources.tools {
+    if let Some(path) = file {
         let from = shown(path);
         let list = list_of(&read_text(path, "--tools")?, "tools", "tools", &from)?;
         let body = format!("{{\"messages\": [{{\"role\": \"user\"}}], \"tools\": {list}}}");
@@ -142,7 +148,7 @@ fn read_tools(sources: Sources<'_>) -> Result<(Vec<ToolSpec>, ToolChoice), Failu
             .map_err(|fault| blame(&fault, "tools", &from))?
             .tools;
     }
-    let choice = match sources.tool_choice {
+    let choice = match choice {
         None | Some("auto") => ToolChoice::Auto,
         Some("none") => ToolChoice::None,
         Some("required") => ToolChoice::Required,

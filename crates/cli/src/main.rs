@@ -41,6 +41,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
         match args.command {
             Command::Invoke(args) => commands::invoke::run(&shared, args).await,
             Command::Serve(args) => commands::serve::run(&shared, args).await,
+            Command::Parse(args) => commands::parse::run(&shared, &args),
             Command::Render(args) => commands::render::run(&shared, &args),
             Command::Models(args) => commands::models::run(&shared, args).await,
             Command::Config(args) => commands::config::run(&shared, args),

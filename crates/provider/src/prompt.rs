@@ -114,7 +114,7 @@ pub(crate) fn turn_settings(entry: &ProviderConfig) -> Result<TurnSettings, Prov
         "hermes" | "auto" => name.to_owned(),
         name => format!("{name}+hermes"),
     };
-    let tools = ToolSyntax::from_name(&joined).ok_or_else(|| {
+    let tools = ToolSyntax::from_name_with(&joined, &entry.dialects).ok_or_else(|| {
         ProviderError::new(ErrorKind::Config, format!("unknown dialect `{name}`"))
             .with_param("tool_parser")
     })?;

@@ -1,13 +1,13 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use twopass_core::chat::{DiagnosticKind, Event, Reply, Sampling, ThinkTag};
+use twopass_core::chat::{Event, Reply, Sampling, ThinkTag};
 use twopass_provider::config::TwoPassMode;
 use twopass_provider::{CallOptions, Provider, Thinking, TurnItem};
 use twopass_wire::generate::encode_reply;
 
 use crate::args::{InvokeArgs, Shared, ThinkTagArg, TwoPassArg};
-use crate::failure::{Failure, NEGATIVE, say};
+use crate::failure::{Failure, exit_code, say};
 use crate::input::{self, Sources};
 use crate::{output, setup};
 
@@ -42,22 +42,13 @@ pub(crate) async fn run(shared: &Shared, args: InvokeArgs) -> Result<ExitCode, F
         }
     }
     let reply = done.ok_or_else(|| Failure::new("the turn ended without its end"))?;
-    let lacks_call = reply
-        .diagnostics
-        .iter()
-        .any(|diagnostic| diagnostic.kind == DiagnosticKind::MissingToolCall);
-    let is_negative = reply.answer_missing() || lacks_call;
     let content = provider
         .client()
         .with_options(options)
         .message(reply.clone())
         .content;
     printer.done(&reply, &content)?;
-    Ok(if is_negative {
-        ExitCode::from(NEGATIVE)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(exit_code(&reply))
 }
 
 fn options(args: &InvokeArgs) -> CallOptions {

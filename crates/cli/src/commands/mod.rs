@@ -3,5 +3,6 @@
 pub(crate) mod config;
 pub(crate) mod invoke;
 pub(crate) mod models;
+pub(crate) mod parse;
 pub(crate) mod render;
 pub(crate) mod serve;

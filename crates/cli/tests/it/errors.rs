@@ -66,7 +66,7 @@ fn bad_input_is_one_line_and_exit_code_2() {
         &["models", "inspect", "no.gguf"],
         &["models", "inspect", "smollm2-135m"],
         &["render"],
-        &["parse"],
+        &["pars"],
     ];
     let mut all = String::new();
     for args in rows {

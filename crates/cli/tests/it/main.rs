@@ -8,5 +8,6 @@
 mod errors;
 mod files;
 mod invoke;
+mod parse;
 mod real_model;
 mod run;

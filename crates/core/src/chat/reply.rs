@@ -1,4 +1,6 @@
-use super::{Diagnostic, InvalidToolCall, Message, OpaqueItem, Part, Role, ToolCall};
+use super::{
+    Diagnostic, DiagnosticKind, InvalidToolCall, Message, OpaqueItem, Part, Role, ToolCall,
+};
 
 /// Why a turn ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -113,6 +115,14 @@ impl Reply {
             provider_items: self.provider_items.clone(),
             ..Message::text(Role::Assistant, "")
         }
+    }
+
+    /// True if the turn has nothing of what was asked for: neither an answer nor a call, or
+    /// no call where one was required.
+    #[must_use]
+    pub fn is_negative(&self) -> bool {
+        let lacks_call = |d: &Diagnostic| d.kind == DiagnosticKind::MissingToolCall;
+        self.answer_missing() || self.diagnostics.iter().any(lacks_call)
     }
 
     /// True if the turn holds neither an answer nor a call.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::dialects::{Body, JsonLayout, ToolDialect, XmlForm};
+use super::dialects::{Body, JsonLayout, ToolDialect, XmlForm, dialect};
 use super::named_body::NameStyle;
 use super::table::ROW;
 use super::xml_body::{ValueFraming, ValueTyping};
@@ -40,15 +40,17 @@ pub enum CustomBody {
 }
 
 impl CustomBody {
-    /// The body of this name: `json`, `xml-parameters` or `pythonic`.
+    /// Every body, in the order of the documentation.
+    pub const ALL: &'static [Self] = &[Self::Json, Self::XmlParameters, Self::Pythonic];
+
+    /// The name in the configuration.
     #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "json" => Self::Json,
-            "xml-parameters" | "xml_parameters" => Self::XmlParameters,
-            "pythonic" => Self::Pythonic,
-            _ => return None,
-        })
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::XmlParameters => "xml-parameters",
+            Self::Pythonic => "pythonic",
+        }
     }
 }
 
@@ -76,7 +78,8 @@ impl CustomDialect {
     /// configuration, not for each turn.
     ///
     /// # Errors
-    /// A marker is missing, or the two are equal, or a key holds markup of its own.
+    /// The name is missing, taken or no word; a marker is missing, or the two are equal; a
+    /// key holds markup of its own.
     pub fn to_dialect(&self) -> Result<ToolDialect, BadDialect> {
         let bad = |key, message: &str| {
             let message = message.to_owned();
@@ -84,6 +87,13 @@ impl CustomDialect {
         };
         if self.name.trim().is_empty() {
             return bad("name", "a dialect needs a name");
+        }
+        let is_taken = ["auto", "openai", "none"].contains(&self.name.as_str());
+        if is_taken || dialect(&self.name).is_some() {
+            return bad("name", "is the name of a dialect already");
+        }
+        if self.name.contains(|c: char| c == '+' || c.is_whitespace()) {
+            return bad("name", "must be one word without `+`");
         }
         if self.open.trim().is_empty() {
             return bad("open", "a dialect needs an opening marker");

@@ -61,6 +61,12 @@ impl ToolSyntax {
     /// these joined by `+`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
+        Self::from_name_with(name, &[])
+    }
+
+    /// [`Self::from_name`] where the name may also be one of these dialects of a user's own.
+    #[must_use]
+    pub fn from_name_with(name: &str, own: &[ToolDialect]) -> Option<Self> {
         let mut syntax = Self::none();
         for part in name.split('+') {
             match part.trim() {
@@ -71,7 +77,7 @@ impl ToolSyntax {
                         syntax.watched_channels.extend(row.channel());
                     }
                 }
-                part => syntax.add(dialect(part)?),
+                part => syntax.add(own.iter().find(|row| row.name == part).or(dialect(part))?),
             }
         }
         Some(syntax)

@@ -104,11 +104,16 @@ fn a4_bad_custom_dialects_name_the_key() {
         }),
         "name_key"
     );
-    assert_eq!(
-        key(CustomDialect {
-            name: " ".to_owned(),
-            ..good
-        }),
-        "name"
-    );
+    for name in [
+        "", " ", "a b", "a+b", "auto", "openai", "hermes", "qwen_xml",
+    ] {
+        let name = name.to_owned();
+        assert_eq!(
+            key(CustomDialect {
+                name,
+                ..good.clone()
+            }),
+            "name"
+        );
+    }
 }

@@ -100,6 +100,7 @@ impl Config {
             file: shown.to_owned(),
             folder,
             origins: Default::default(),
+            dialects: Vec::new(),
         };
         let root =
             node::parse(text).map_err(|(place, message)| source.error(place, "", message))?;
@@ -114,6 +115,7 @@ impl Config {
         let mut config = read::config(&mut source, &root, overrides, options.environment)?;
         config.file = file;
         config.origins = source.origins;
+        config.dialect_rows = source.dialects;
         Ok(config)
     }
 }

@@ -6,6 +6,7 @@
 //! (`serde_yaml_ng` and `serde_norway` wrap a C translation of libyaml and give places only
 //! in errors; `saphyr` itself has no limits on aliases.)
 
+mod dialects;
 mod environment;
 mod keys;
 mod load;

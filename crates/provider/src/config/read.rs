@@ -6,6 +6,7 @@ use twopass_core::chat::{Sampling, ThinkTag};
 use twopass_core::tool_parser::{DIALECTS, ToolSyntax};
 use url::Url;
 
+use super::dialects::dialects;
 use super::environment::Environment;
 use super::keys::{self, KeyRequest};
 use super::node::{Node, NodeKind};
@@ -45,6 +46,7 @@ pub(super) fn config(
         providers: Vec::new(),
         ..Config::default()
     };
+    config.dialects = dialects(source, top.node("dialects"))?;
     let listed = top.node("providers");
     let flat_key = FLAT_KEYS
         .into_iter()
@@ -237,6 +239,7 @@ fn choices(
     if let Some(parser) = tool_parser(source, section)? {
         entry.tool_parser = parser;
     }
+    entry.dialects.clone_from(&source.dialects);
     if let Some(replay) = section.one_of(
         source,
         "reasoning_replay",
@@ -271,13 +274,14 @@ fn tool_parser(
     let Some(name) = section.text(source, "tool_parser")? else {
         return Ok(None);
     };
-    if ToolSyntax::from_name(&name).is_some() {
+    if ToolSyntax::from_name_with(&name, &source.dialects).is_some() {
         return Ok(Some(ToolParserName(name)));
     }
-    let dialects = DIALECTS.iter().map(|dialect| dialect.name);
-    let names: Vec<_> = ["openai", "auto"].into_iter().chain(dialects).collect();
+    let rows = source.dialects.iter().chain(DIALECTS);
+    let names = rows.map(|dialect| dialect.name);
+    let names: Vec<_> = ["openai", "auto"].into_iter().chain(names).collect();
     let message = format!(
-        "must be `openai`, `auto`, `hermes`, `fenced` or the name of another dialect, got `{name}`{}",
+        "must be `openai`, `auto`, `hermes`, `fenced`, another name of `twopass parse --list` or one of `dialects`, got `{name}`{}",
         suggestion(&name, &names)
     );
     let place = section.value_place("tool_parser").unwrap_or_default();

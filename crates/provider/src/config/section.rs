@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use twopass_core::tool_parser::ToolDialect;
+
 use super::node::{Node, NodeKind, Place};
 use super::origin::{Origin, Origins};
 use crate::{ErrorKind, ProviderError};
@@ -14,6 +16,8 @@ pub(super) struct Source {
     /// The folder that relative paths of the file start from.
     pub(super) folder: PathBuf,
     pub(super) origins: Origins,
+    /// The dialects that the file defines, which its entries may name.
+    pub(super) dialects: Vec<ToolDialect>,
 }
 
 impl Source {

@@ -1,5 +1,7 @@
 //! The effective configuration for people, each value with its origin, keys masked.
 
+use twopass_core::tool_parser::CustomDialect;
+
 use super::types::{BackendKind, Config, ProviderConfig, TwoPassMode};
 use crate::plan::{DEFAULT_RESPONSE_TOKENS, DEFAULT_THINKING_TOKENS};
 
@@ -49,6 +51,9 @@ impl Config {
             &self.agent.workspace.display().to_string(),
         );
         list.put("agent.memory", &self.agent.memory);
+        for (idx, dialect) in self.dialects.iter().enumerate() {
+            list.dialect(&format!("dialects[{idx}]"), dialect);
+        }
         let models_dir = self
             .models_dir
             .as_ref()
@@ -101,6 +106,22 @@ impl List<'_> {
             self.api(path, entry);
         }
         self.generation(&format!("{path}.generation_config"), entry);
+    }
+
+    fn dialect(&mut self, path: &str, dialect: &CustomDialect) {
+        self.put(&format!("{path}.name"), &dialect.name);
+        self.put(&format!("{path}.body"), dialect.body.as_str());
+        for (name, value) in [
+            ("open", &dialect.open),
+            ("close", &dialect.close),
+            ("separator", &dialect.separator),
+            ("name_key", &dialect.name_key),
+            ("arguments_key", &dialect.arguments_key),
+        ] {
+            if !value.is_empty() {
+                self.put(&format!("{path}.{name}"), &value.escape_debug().to_string());
+            }
+        }
     }
 
     fn api(&mut self, path: &str, entry: &ProviderConfig) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde_json::Value;
 use twopass_core::chat::{Sampling, ThinkTag};
+use twopass_core::tool_parser::{CustomDialect, ToolDialect};
 use url::Url;
 
 use super::environment::Environment;
@@ -149,6 +150,10 @@ pub struct Config {
     pub server: ServerConfig,
     /// The agent loop.
     pub agent: AgentConfig,
+    /// The tool dialects that the file defines, as written.
+    pub dialects: Vec<CustomDialect>,
+    /// The same dialects, ready to read and write.
+    pub dialect_rows: Vec<ToolDialect>,
     /// Where model files are looked for first; `None` = the user's data folder only.
     pub models_dir: Option<PathBuf>,
     /// Where each value came from.
@@ -170,6 +175,8 @@ pub struct ProviderConfig {
     pub parsing_format: ParsingFormat,
     /// The dialect of tool calls.
     pub tool_parser: ToolParserName,
+    /// The dialects of the user's own that `tool_parser` may name.
+    pub dialects: Vec<ToolDialect>,
     /// What of past reasoning goes back.
     pub reasoning_replay: ReasoningReplay,
     /// What the facade does with run-time errors.
@@ -432,6 +439,8 @@ impl Default for Config {
             embeddings: EmbeddingsConfig::default(),
             server: ServerConfig::default(),
             agent: AgentConfig::default(),
+            dialects: Vec::new(),
+            dialect_rows: Vec::new(),
             models_dir: None,
             origins: Origins::default(),
             environment: Environment::default(),
@@ -464,6 +473,7 @@ impl ProviderConfig {
             model_name: model_name.to_owned(),
             parsing_format: ParsingFormat::ThinkTags,
             tool_parser: ToolParserName(tool_parser.to_owned()),
+            dialects: Vec::new(),
             reasoning_replay: ReasoningReplay::None,
             on_error: OnError::Message,
             content_mode: ContentMode::Raw,

@@ -189,6 +189,37 @@ fn a6_a14_addresses_and_keys() {
 }
 
 #[test]
+fn a4_dialects_of_the_file() {
+    let dialect = |rest: &str| format!("dialects:\n  - {{name: mine, open: '<a>'{rest}}}\n");
+    let named = dialect("") + &native("    tool_parser: minee\n");
+    insta::assert_snapshot!(errors(&[
+        ("no list", "dialects: {name: mine}\n", &[]),
+        ("no name", "dialects:\n  - {open: '<a>'}\n", &[]),
+        (
+            "a name that is taken",
+            "dialects:\n  - {name: hermes, open: '<a>'}\n",
+            &[]
+        ),
+        ("no opening marker", "dialects:\n  - {name: mine}\n", &[]),
+        ("markers alike", &dialect(", close: '<a>'"), &[]),
+        ("unknown body", &dialect(", body: xml"), &[]),
+        (
+            "xml without an end",
+            &dialect(", body: xml-parameters"),
+            &[]
+        ),
+        ("a key of two words", &dialect(", name_key: a b"), &[]),
+        ("unknown key", &dialect(", opens: b"), &[]),
+        (
+            "two of one name",
+            "dialects:\n  - {name: a, open: '<a>'}\n  - {name: a, open: '<b>'}\n",
+            &[]
+        ),
+        ("an entry misspells it", &named, &[]),
+    ]));
+}
+
+#[test]
 fn later_backends_are_refused_by_name() {
     let cases = ["openai", "openai_responses", "anthropic", "ollama", "completions"].map(|backend| {
         format!("providers:\n  - {{name: a, provider_backend: {backend}, model_name: m, api_config: {{base_url: http://localhost:1}}}}\n")

@@ -106,6 +106,32 @@ fn config_show_names_every_origin_and_masks_keys() {
     insta::assert_snapshot!(rows);
 }
 
+// Row A4: a dialect of the file is a name for `tool_parser`, also beside others.
+#[test]
+fn a4_entries_name_dialects_of_the_file() {
+    let config = parse(
+        "dialects:\n  - {name: mine, open: \"<a>\\n\", close: </a>, body: pythonic}\nproviders:\n  - {name: n, provider_backend: embedded, tool_parser: mine+hermes}\n",
+        &[],
+    );
+    assert_eq!(config.providers[0].tool_parser.as_str(), "mine+hermes");
+    assert_eq!(config.providers[0].dialects[0].opens, ["<a>\n"]);
+    let settings = config.settings();
+    let shown: Vec<_> = settings
+        .iter()
+        .filter(|setting| setting.key.starts_with("dialects"))
+        .map(|setting| format!("{} {}", setting.key, setting.value))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "dialects[0].name mine",
+            "dialects[0].body pythonic",
+            "dialects[0].open <a>\\n",
+            "dialects[0].close </a>"
+        ]
+    );
+}
+
 #[test]
 fn no_file_is_the_embedded_engine_with_its_default_model() {
     for yaml in ["", "# nothing\n", "{}", "server: {port: 9}\n"] {

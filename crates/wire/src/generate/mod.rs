@@ -7,7 +7,7 @@ mod reply;
 mod request;
 mod stream;
 
-pub use reply::{decode_reply, encode_reply};
+pub use reply::{decode_reply, encode_parsed, encode_reply};
 pub use request::{GenerateRequest, MAX_MESSAGES, MAX_TOOLS};
 pub use stream::{StreamDecoder, StreamEncoder, StreamItem};
 

@@ -6,7 +6,7 @@ use twopass_core::chat::{
 
 use super::InvalidReply;
 use super::request::{encode_call, read_arguments};
-use crate::json::{Fields, Object};
+use crate::json::{Fields, Object, array};
 
 /// The whole reply as JSON text: the body of a non-stream answer and of the `done` event.
 ///
@@ -17,8 +17,7 @@ pub fn encode_reply(reply: &Reply) -> String {
     let mut object = Object::default();
     object.text("thinking", &reply.reasoning);
     object.text("response", &reply.content);
-    let calls: Vec<_> = reply.tool_calls.iter().map(encode_call).collect();
-    object.raw("tool_calls", &format!("[{}]", calls.join(",")));
+    object.raw("tool_calls", &encode_calls(reply));
     if reply.tool_calls.is_empty() {
         object.raw("pre_tool_text", "null");
     } else {
@@ -30,20 +29,23 @@ pub fn encode_reply(reply: &Reply) -> String {
     }
     object.value("thinking_truncated", &reply.reasoning_truncated.into());
     object.value("usage", &encode_usage(&reply.usage));
-    let invalid: Vec<_> = reply
-        .invalid_tool_calls
-        .iter()
-        .map(encode_invalid_call)
-        .collect();
-    object.value("invalid_tool_calls", &invalid.into());
-    let diagnostics: Vec<_> = reply
-        .diagnostics
-        .iter()
-        .map(|d| json!({"kind": d.kind.as_str(), "message": d.message}))
-        .collect();
-    object.value("diagnostics", &diagnostics.into());
+    object.value("invalid_tool_calls", &encode_invalid_calls(reply));
+    object.value("diagnostics", &encode_diagnostics(reply));
     let passes: Vec<_> = reply.passes.iter().map(encode_pass).collect();
     object.value("passes", &passes.into());
+    object.finish()
+}
+
+/// What the parsers alone make of a text, as JSON text: `thinking`, `content`, `tool_calls`,
+/// `invalid_tool_calls` and `diagnostics`, each as in [`encode_reply`].
+#[must_use]
+pub fn encode_parsed(reply: &Reply) -> String {
+    let mut object = Object::default();
+    object.text("thinking", &reply.reasoning);
+    object.text("content", &reply.content);
+    object.raw("tool_calls", &encode_calls(reply));
+    object.value("invalid_tool_calls", &encode_invalid_calls(reply));
+    object.value("diagnostics", &encode_diagnostics(reply));
     object.finish()
 }
 
@@ -158,6 +160,27 @@ fn decode_stop_reason(name: &str) -> StopReason {
         "cancelled" => StopReason::Cancelled,
         other => StopReason::Unknown(other.to_owned()),
     }
+}
+
+fn encode_calls(reply: &Reply) -> String {
+    let calls: Vec<_> = reply.tool_calls.iter().map(encode_call).collect();
+    array(&calls)
+}
+
+fn encode_invalid_calls(reply: &Reply) -> Value {
+    reply
+        .invalid_tool_calls
+        .iter()
+        .map(encode_invalid_call)
+        .collect()
+}
+
+fn encode_diagnostics(reply: &Reply) -> Value {
+    reply
+        .diagnostics
+        .iter()
+        .map(|d| json!({"kind": d.kind.as_str(), "message": d.message}))
+        .collect()
 }
 
 fn encode_usage(usage: &Usage) -> Value {
