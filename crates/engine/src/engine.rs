@@ -15,7 +15,9 @@ use crate::stats::StatsCell;
 use crate::stream::channel;
 use crate::turn::{Turn, TurnParts};
 use crate::vocab::Vocab;
-use crate::{EngineOptions, EngineStats, Error, ErrorKind, GenerateRequest, Generation, TokenId};
+use crate::{
+    EngineOptions, EngineStats, Error, ErrorKind, GenerateRequest, Generation, Grammar, TokenId,
+};
 
 /// Most stop strings of a request.
 const STOP_LIMIT: usize = 64;
@@ -178,6 +180,14 @@ impl Engine {
             .copied()
             .collect();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Compiles a grammar, as [`Self::generate`] would.
+    ///
+    /// # Errors
+    /// `BadGrammar` says why it cannot be used.
+    pub fn check_grammar(&self, grammar: &Grammar) -> Result<(), Error> {
+        self.inner.grammars.compile(grammar).map(|_| ())
     }
 
     /// Queues a turn. Tokenises the prompt and compiles the grammar on this thread; the

@@ -18,7 +18,9 @@ use crate::chat_template::{
 use crate::reasoning_parser::ReasoningSyntax;
 use crate::schema::CompiledSchema;
 use crate::tool_parser::{CallRules, ParserLimits, ToolSet, ToolSyntax};
-use crate::tool_prompt::{CallBlocks, ToolPromptOptions, call_grammar, with_tools};
+use crate::tool_prompt::{
+    CallBlocks, ToolPromptOptions, call_grammar, unbound_keywords, with_tools,
+};
 
 /// The markers of a Hermes call.
 const CALL_OPEN: &str = "<tool_call>";
@@ -162,6 +164,17 @@ pub fn plan_turn(
         &request.tool_choice,
         request.parallel_tool_calls,
     );
+    if grammar.is_some() {
+        diagnostics.extend(unbound_keywords(&request.tools).into_iter().map(
+            |(tool, keywords)| {
+                let keywords = keywords.join("`, `");
+                Diagnostic::new(
+                    DiagnosticKind::Degraded,
+                    format!("the call of `{tool}` is not bound to `{keywords}` while it is written, only checked"),
+                )
+            },
+        ));
+    }
     let framing = model.framing.clone();
     let mut plan = TurnPlan {
         budget: request.budget,

@@ -68,6 +68,45 @@ pub fn to_provider(schema: &Value, form: ProviderForm) -> Value {
     schema
 }
 
+/// Which of these keywords any schema inside `schema` uses, in the order of `keywords`.
+#[must_use]
+pub fn keywords_used(schema: &Value, keywords: &[&'static str]) -> Vec<&'static str> {
+    let mut used: BTreeSet<&str> = BTreeSet::new();
+    rewrite(&mut schema.clone(), &mut |members| {
+        used.extend(keywords.iter().filter(|key| members.contains_key(**key)));
+    });
+    let in_order = keywords.iter().filter(|key| used.contains(*key));
+    in_order.copied().collect()
+}
+
+/// Closes every object that lists its members and says nothing of others, so that a model
+/// that is bound by the schema cannot invent or repeat members. What fits the result fits
+/// `schema`.
+#[must_use]
+pub fn close_objects(schema: &Value) -> Value {
+    const OPEN: [&str; 7] = [
+        "additionalProperties",
+        "unevaluatedProperties",
+        "patternProperties",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "$ref",
+    ];
+    let mut closed = schema.clone();
+    // A member that `allOf` names beside another schema is unknown to that one.
+    if keywords_used(schema, &["allOf"]).is_empty() {
+        rewrite(&mut closed, &mut |members| {
+            if members.contains_key("properties")
+                && !OPEN.iter().any(|key| members.contains_key(*key))
+            {
+                members.insert("additionalProperties".to_owned(), Value::Bool(false));
+            }
+        });
+    }
+    closed
+}
+
 /// Calls `change` on every schema inside `schema`, innermost first.
 fn rewrite(schema: &mut Value, change: &mut impl FnMut(&mut Map<String, Value>)) {
     let Value::Object(members) = schema else {

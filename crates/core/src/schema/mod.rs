@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::text::prefix_within;
 
 pub use coerce::{coerce, text_to_value};
-pub use forms::{ProviderForm, inline_refs, to_provider};
+pub use forms::{ProviderForm, close_objects, inline_refs, keywords_used, to_provider};
 
 /// Deepest schema that is compiled or transformed.
 pub const MAX_SCHEMA_DEPTH: usize = 96;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{CallBlocks, ToolsLayout};
 use crate::chat::{Message, Role, ToolChoice, ToolSpec};
 use crate::chat_template::{Piece, TemplateMessage, to_python_json};
+use crate::schema::{close_objects, keywords_used};
 
 /// Most calls that a constrained turn may make.
 const MAX_CONSTRAINED_CALLS: usize = 8;
@@ -151,14 +152,46 @@ pub fn call_grammar(tools: &[ToolSpec], choice: &ToolChoice, parallel: bool) -> 
     Some(grammar)
 }
 
-/// The schema with llguidance's options for the separators of Python's `json.dumps`.
+/// Keywords that llguidance 1.9 does not bind, or only roughly (`oneOf` as `anyOf`).
+const UNBOUND_KEYWORDS: [&str; 13] = [
+    "oneOf",
+    "not",
+    "if",
+    "uniqueItems",
+    "contains",
+    "propertyNames",
+    "minProperties",
+    "maxProperties",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+];
+
+/// What a forced call's grammar leaves to the check afterwards: the tool's name and its
+/// schema's keywords, for each tool that has any.
+#[must_use]
+pub fn unbound_keywords(tools: &[ToolSpec]) -> Vec<(&str, Vec<&'static str>)> {
+    tools
+        .iter()
+        .map(|tool| {
+            let used = keywords_used(&tool.parameters, &UNBOUND_KEYWORDS);
+            (tool.name.as_str(), used)
+        })
+        .filter(|(_, used)| !used.is_empty())
+        .collect()
+}
+
+/// The schema with llguidance's options: the separators of Python's `json.dumps`, and
+/// keywords that it does not know passed over.
 fn bound_schema(schema: &Value) -> Value {
-    let mut schema = schema.clone();
+    let mut schema = close_objects(schema);
     if let Value::Object(object) = &mut schema {
         object.entry("type").or_insert_with(|| json!("object"));
         object.insert(
             "x-guidance".to_owned(),
-            json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "}),
+            json!({"whitespace_flexible": false, "lenient": true, "item_separator": ", ", "key_separator": ": "}),
         );
     }
     schema

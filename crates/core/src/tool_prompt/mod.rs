@@ -5,7 +5,7 @@
 
 mod hermes;
 
-pub use hermes::call_grammar;
+pub use hermes::{call_grammar, unbound_keywords};
 
 use crate::chat::{Message, Role, ToolChoice, ToolSpec};
 use crate::chat_template::{Piece, TemplateMessage};

@@ -1,8 +1,10 @@
 //! Stop strings, grammars, caps and scripts. Rows E15, M5.
 
-use twopass_core::chat::{Sampling, StopReason};
+use twopass_core::chat::{Sampling, StopReason, ToolChoice, ToolSpec};
 use twopass_core::chat_template::Segment;
-use twopass_engine::{ErrorKind, Grammar};
+use twopass_core::schema::CompiledSchema;
+use twopass_core::tool_prompt::call_grammar;
+use twopass_engine::{ErrorKind, GenerateRequest, Grammar};
 
 use crate::support::{Alone, CLOSE, chat, prompt, qwen3, real, request, run, thinking};
 
@@ -144,6 +146,85 @@ fn m5_grammar_then_cap_cut_is_length() {
     let seen = run(engine, turn);
     assert_eq!(*seen.stop(), StopReason::Length);
     assert!(seen.answer.starts_with('{'));
+}
+
+/// Schemas that tools in the wild have. Each either binds the call, so that what a random
+/// model writes at temperature 1 is valid, or is refused with a reason.
+#[test]
+fn m5_common_schemas_bind_the_call() {
+    let Alone { engine, .. } = &qwen3();
+    let text = r##"
+        {"type": "object", "properties": {"a": {"type": "string", "maxLength": 5}, "b": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["a", "b"]}
+        {"type": "object", "properties": {"a": {"oneOf": [{"const": 1}, {"const": "x"}]}}, "required": ["a"]}
+        {"type": "object", "properties": {"a": {"enum": ["x"], "description": "d", "format": "nickname"}}, "required": ["a"]}
+        {"type": "object", "properties": {"a": {"type": ["boolean", "null"], "x-order": 1}}, "required": ["a"]}
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/k"}}, "required": ["a"], "$defs": {"k": {"enum": ["p", "q"]}}}
+        {"type": "object", "properties": {"a": {"const": {"b": [1, 2]}}}, "required": ["a"], "if": {"required": ["b"]}, "then": {"required": ["c"]}}
+        {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3, "uniqueItems": false}}, "required": ["a"]}
+        {"type": "object", "properties": {"a": {"anyOf": [{"type": "null"}, {"type": "boolean"}], "default": null}}, "required": ["a"]}
+        {"type": "object", "properties": {}}
+        {"properties": {"a": {"enum": ["only"]}}, "required": ["a"]}
+        {"type": "object", "properties": {"a": {"enum": [1]}, "b": {"$ref": "#"}}, "required": ["a"]}
+    "##;
+    let schemas = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    for schema in schemas {
+        let parameters: serde_json::Value = serde_json::from_str(schema).unwrap();
+        let check = CompiledSchema::new(&parameters).unwrap();
+        let tools = [ToolSpec {
+            name: "t".to_owned(),
+            parameters,
+            description: String::new(),
+        }];
+        let lark = call_grammar(&tools, &ToolChoice::Required, false).unwrap();
+        for seed in 0..3 {
+            let mut turn = request(chat("Call it."), 80);
+            turn.sampling.seed = Some(seed);
+            turn.sampling.temperature = Some(1.0);
+            turn.grammar = grammar(&lark);
+            let seen = run(engine, turn);
+            assert_eq!(
+                *seen.stop(),
+                StopReason::EndTurn,
+                "{schema} {}",
+                seen.answer
+            );
+            let call = seen.answer.strip_prefix("<tool_call>\n").unwrap();
+            let call = call.strip_suffix("\n</tool_call>").unwrap();
+            let value: serde_json::Value = serde_json::from_str(call).unwrap();
+            let faults = check.check(&value["arguments"]);
+            assert!(faults.is_empty(), "{schema} {call} {faults:?}");
+        }
+    }
+}
+
+#[test]
+fn m5_a_schema_that_cannot_bind_is_refused_with_a_reason() {
+    let Alone { engine, .. } = &qwen3();
+    for schema in [
+        r##"{"$ref": "#"}"##,
+        r##"{"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}"##,
+        r#"{"type": "object", "properties": {"a": {"type": "integer", "minimum": 5, "maximum": 1}}, "required": ["a"]}"#,
+        r#"{"type": "object", "properties": {"a": {"type": "string", "pattern": "(?<=x)y"}}, "required": ["a"]}"#,
+    ] {
+        let tools = [ToolSpec {
+            name: "t".to_owned(),
+            parameters: serde_json::from_str(schema).unwrap(),
+            description: String::new(),
+        }];
+        let lark = call_grammar(&tools, &ToolChoice::Required, false).unwrap();
+        let error = engine.check_grammar(&grammar(&lark).unwrap());
+        let Err(error) = error else {
+            let seen = run(
+                engine,
+                GenerateRequest {
+                    grammar: grammar(&lark),
+                    ..request(chat("x"), 60)
+                },
+            );
+            panic!("{schema}: {:?} {:?}", seen.answer, seen.outcome.stop)
+        };
+        assert_eq!(error.kind(), ErrorKind::BadGrammar, "{schema}");
+    }
 }
 
 #[test]

@@ -13,11 +13,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream;
 use tokio::sync::{OnceCell, Semaphore};
-use twopass_core::chat::{Event, Request};
+use twopass_core::chat::{Event, Request, ToolChoice};
 use twopass_core::chat_template::Prompt;
 use twopass_core::control::{
     PassEnd, PassRequest, PlannedTurn, Step, TextModel, TurnSettings, TwoPass, plan_turn,
 };
+use twopass_core::tool_prompt::call_grammar;
 use twopass_engine::{
     Engine, EngineOptions, EngineStats, ErrorKind as EngineErrorKind, GenerateRequest, Generation,
     Grammar, ModelInfo, Outcome, Output,
@@ -303,7 +304,28 @@ impl Turn {
             recite: self.recite.take(),
             ..GenerateRequest::new(prompt)
         };
-        self.engine.generate(request).map_err(engine_error)
+        self.engine.generate(request).map_err(|error| {
+            let at_fault = match error.kind() {
+                EngineErrorKind::BadGrammar => self.tool_at_fault(),
+                _ => None,
+            };
+            at_fault.unwrap_or_else(|| engine_error(error))
+        })
+    }
+
+    /// The tool whose schema no grammar can bind, when a forced call's grammar fails.
+    fn tool_at_fault(&self) -> Option<ProviderError> {
+        self.request.tools.iter().enumerate().find_map(|(idx, tool)| {
+            let choice = ToolChoice::Named(tool.name.clone());
+            let lark = call_grammar(std::slice::from_ref(tool), &choice, false)?;
+            let error = self.engine.check_grammar(&Grammar { lark }).err()?;
+            let message = format!(
+                "a call of `{}` cannot be bound to its schema, which this tool choice needs: {error}",
+                tool.name
+            );
+            let error = ProviderError::new(ErrorKind::BadRequest, message);
+            Some(error.with_param(&format!("tools[{idx}].parameters")))
+        })
     }
 }
 

@@ -25,7 +25,7 @@ use std::ops::Range;
 
 use crate::chat::{Diagnostic, DiagnosticKind, Event, StopReason, ToolChoice};
 use crate::reasoning_parser::ReasoningSyntax;
-use crate::text::MarkerMatch;
+use crate::text::{Marker, MarkerMatch};
 use crate::tool_parser::{
     BlockReader, BlockRules, CallRules, Calls, ChannelReader, Input, Place, Progress, RawStart,
     Snapshot, ToolSyntax,
@@ -222,6 +222,9 @@ impl TurnParser {
         }
         let cut = end.stop_reason == StopReason::Length;
         self.calls.note_end(cut);
+        if cut {
+            self.drop_cut_close();
+        }
         self.run(true, out);
         self.calls.settle(cut, out);
         let in_channel = self
@@ -254,6 +257,33 @@ impl TurnParser {
         };
         self.finished = Some(reason.clone());
         reason
+    }
+
+    /// Drops the beginning of a stray closing tag that the cap cut: whole, it would have been
+    /// dropped too. A shorter beginning than `</thi` may be anything and stays text.
+    fn drop_cut_close(&mut self) {
+        const TELLING_BYTES: usize = 5;
+        let cut = &self.held.as_bytes()[self.pos..];
+        let begins = |marker: &Marker| {
+            let start = marker.as_str().as_bytes().get(..cut.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(cut))
+        };
+        let may_be_stray = self.mode == Mode::Text
+            && self.shown.seen_block
+            && !matches!(self.context.prev(), b'"' | b'\'' | b' ')
+            && !self.context.in_code();
+        let mut rows = self
+            .in_text
+            .scanner
+            .markers()
+            .iter()
+            .zip(&self.in_text.roles);
+        if may_be_stray
+            && cut.len() >= TELLING_BYTES
+            && rows.any(|(marker, role)| matches!(role, Role::ThinkClose(_)) && begins(marker))
+        {
+            self.held.truncate(self.pos);
+        }
     }
 
     /// True inside a think block.
