@@ -91,6 +91,15 @@ struct Counts {
     at_close: usize,
 }
 
+/// The thinking budget that fits into the room behind the prompt: an answer's reserve, its
+/// own cap but at most half of the room, comes out first (row M10).
+fn share_room(room: usize, thinking: u32, answer: Option<u32>) -> u32 {
+    let room = u32::try_from(room).unwrap_or(u32::MAX);
+    let reserve = answer.unwrap_or(u32::MAX).min(room / 2);
+    // A budget of 0 means that the prompt closed the thought, so a small one stays above it.
+    thinking.min((room - reserve).max(1))
+}
+
 /// What the rules say to a drawn token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -103,7 +112,11 @@ enum Verdict {
 }
 
 impl Turn {
-    pub(crate) fn new(parts: TurnParts) -> Self {
+    pub(crate) fn new(mut parts: TurnParts) -> Self {
+        let room = (parts.limit_tokens - parts.close.len()).saturating_sub(parts.prompt.len());
+        if let Some(rule) = &mut parts.thinking {
+            rule.budget_tokens = share_room(room, rule.budget_tokens, parts.max_tokens);
+        }
         let budget_tokens = parts.thinking.as_ref().map(|rule| rule.budget_tokens);
         let close_tag = parts.thinking.as_ref().map_or("", |rule| rule.tag.close());
         Self {
@@ -531,7 +544,7 @@ impl Turn {
             passes.push(PassReport {
                 name: "answer",
                 means: "engine_rule",
-                max_tokens: self.max_tokens,
+                max_tokens: self.effective_cap(self.counts.at_close),
                 prefill_tokens: self.counts.forced as u64,
                 cached_tokens: self.counts.at_close as u64,
                 decode_tokens: u64::from(self.counts.answer),
@@ -542,7 +555,7 @@ impl Turn {
             passes.push(PassReport {
                 name: "single",
                 means: "single",
-                max_tokens: self.max_tokens,
+                max_tokens: self.effective_cap(self.prompt_len),
                 prefill_tokens: prefilled,
                 cached_tokens: cached,
                 decode_tokens: u64::from(self.counts.answer),
@@ -557,6 +570,13 @@ impl Turn {
             thinking_truncated: truncated || self.context_cut,
             ended_in_thought: self.ended_in_thought,
         }
+    }
+
+    /// The answer's cap, or the room behind `start` where that is less.
+    fn effective_cap(&self, start: usize) -> Option<u32> {
+        let room = self.limit_tokens.saturating_sub(start + self.counts.forced);
+        let room = u32::try_from(room).unwrap_or(u32::MAX);
+        self.max_tokens.map(|cap| cap.min(room))
     }
 
     fn thinking_stop(&self, total: &StopReason, truncated: bool) -> StopReason {

@@ -165,15 +165,7 @@ pub fn plan_turn(
         request.parallel_tool_calls,
     );
     if grammar.is_some() {
-        diagnostics.extend(unbound_keywords(&request.tools).into_iter().map(
-            |(tool, keywords)| {
-                let keywords = keywords.join("`, `");
-                Diagnostic::new(
-                    DiagnosticKind::Degraded,
-                    format!("the call of `{tool}` is not bound to `{keywords}` while it is written, only checked"),
-                )
-            },
-        ));
+        diagnostics.extend(loosely_bound(&request.tools));
     }
     let framing = model.framing.clone();
     let mut plan = TurnPlan {
@@ -203,6 +195,20 @@ pub fn plan_turn(
         grammar,
         diagnostics,
     })
+}
+
+/// What a forced call's grammar leaves to the check afterwards.
+fn loosely_bound(tools: &[ToolSpec]) -> Vec<Diagnostic> {
+    let unbound = unbound_keywords(tools).into_iter();
+    unbound
+        .map(|(tool, keywords)| {
+            let message = format!(
+                "the call of `{tool}` is not bound to `{}` while it is written, only checked",
+                keywords.join("`, `")
+            );
+            Diagnostic::new(DiagnosticKind::Degraded, message)
+        })
+        .collect()
 }
 
 fn parser_options(

@@ -199,6 +199,11 @@ impl TwoPass {
         }
     }
 
+    /// Adds a diagnostic of the caller's to the turn.
+    pub fn handle_note(&mut self, note: Diagnostic) {
+        self.emit(Event::Diagnostic(note));
+    }
+
     /// Reports text of the open pass.
     pub fn handle_text(&mut self, text: &str) {
         self.write(text);

@@ -168,7 +168,15 @@ fn d3_the_context_end_closes_the_thought_and_leaves_room_to_answer() {
     assert!(seen.outcome.thinking_truncated);
     assert_eq!(*seen.stop(), StopReason::Length);
     assert!(seen.thinking.ends_with(CLOSE));
-    assert!(!seen.answer.is_empty());
+    // Row M10: half of the room is the answer's, and the reports name the caps that held.
+    let passes = &seen.outcome.passes;
+    let caps = [passes[0].max_tokens.unwrap(), passes[1].max_tokens.unwrap()];
+    assert_eq!(u64::from(caps[0]), passes[0].decode_tokens);
+    assert_eq!(u64::from(caps[1]), passes[1].decode_tokens);
+    assert!(
+        (100..128).contains(&caps[0]) && caps[0].abs_diff(caps[1]) <= 2,
+        "{caps:?}"
+    );
 }
 
 #[test]

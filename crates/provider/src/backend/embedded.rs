@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream;
 use tokio::sync::{OnceCell, Semaphore};
-use twopass_core::chat::{Event, Request, ToolChoice};
+use twopass_core::chat::{Diagnostic, DiagnosticKind, PassReport, Request, ToolChoice, TurnBudget};
 use twopass_core::chat_template::Prompt;
 use twopass_core::control::{
     PassEnd, PassRequest, PlannedTurn, Step, TextModel, TurnSettings, TwoPass, plan_turn,
@@ -181,7 +181,6 @@ struct Turn {
     grammar: Option<String>,
     recite: Option<String>,
     machine: TwoPass,
-    notes: std::vec::IntoIter<twopass_core::chat::Diagnostic>,
     open: Option<Generation>,
     /// A step that was polled and not taken yet.
     pending: Option<Step>,
@@ -223,11 +222,15 @@ impl Turn {
             .duration_since(UNIX_EPOCH)
             .ok()
             .and_then(|since| i64::try_from(since.as_secs()).ok());
-        let planned = plan_turn(&request, &loaded.model, settings, now)?;
+        let mut planned = plan_turn(&request, &loaded.model, settings, now)?;
+        let notes = std::mem::take(&mut planned.diagnostics);
         let mut turn = Self::new(loaded.engine.clone(), request, planned, recite);
         match turn.machine.poll() {
             Step::Send(pass) => turn.open = Some(turn.generate(pass)?),
             other => turn.pending = Some(other),
+        }
+        for note in notes {
+            turn.machine.handle_note(note);
         }
         Ok(turn)
     }
@@ -237,7 +240,7 @@ impl Turn {
             prompt,
             plan,
             grammar,
-            diagnostics,
+            ..
         } = planned;
         Self {
             engine,
@@ -246,7 +249,6 @@ impl Turn {
             grammar,
             recite,
             machine: TwoPass::new(plan),
-            notes: diagnostics.into_iter(),
             open: None,
             pending: None,
             is_over: false,
@@ -261,9 +263,6 @@ impl Turn {
     }
 
     async fn advance(&mut self) -> Result<TurnItem, ProviderError> {
-        if let Some(note) = self.notes.next() {
-            return Ok(TurnItem::Event(Event::Diagnostic(note)));
-        }
         loop {
             match self.pending.take().unwrap_or_else(|| self.machine.poll()) {
                 Step::Emit(event) => return Ok(TurnItem::Event(event)),
@@ -278,6 +277,9 @@ impl Turn {
                         Some(Output::Text { text, .. }) => self.machine.handle_text(&text),
                         Some(Output::Done(outcome)) => {
                             self.open = None;
+                            if let Some(note) = lowered_cap(&self.request, &outcome.passes) {
+                                self.machine.handle_note(note);
+                            }
                             self.machine.handle_pass_end(pass_end(*outcome)?);
                         }
                         None => {
@@ -324,9 +326,40 @@ impl Turn {
                 tool.name
             );
             let error = ProviderError::new(ErrorKind::BadRequest, message);
-            Some(error.with_param(&format!("tools[{idx}].parameters")))
+            Some(error.with_param(format!("tools[{idx}].parameters")))
         })
     }
+}
+
+/// Says so if the context had no room for the caps that were asked for.
+fn lowered_cap(request: &Request, passes: &[PassReport]) -> Option<Diagnostic> {
+    let asked = match request.budget {
+        TurnBudget::OnePass { max_tokens } => [None, max_tokens],
+        TurnBudget::TwoPass {
+            max_thinking_tokens,
+            max_response_tokens,
+            ..
+        } => [Some(max_thinking_tokens), Some(max_response_tokens)],
+    };
+    let got = |name| passes.iter().find(|pass| pass.name == name)?.max_tokens;
+    let lowered: Vec<String> = [
+        ("thinking", asked[0]),
+        ("answer", asked[1]),
+        ("single", asked[1]),
+    ]
+    .into_iter()
+    .filter_map(|(name, asked)| {
+        let (asked, got) = (asked?, got(name)?);
+        (got < asked).then(|| format!("{name} tokens from {asked} to {got}"))
+    })
+    .collect();
+    (!lowered.is_empty()).then(|| {
+        let what = lowered.join(", ");
+        Diagnostic::new(
+            DiagnosticKind::LimitReached,
+            format!("the context has too little room behind the prompt: {what}"),
+        )
+    })
 }
 
 fn pass_end(outcome: Outcome) -> Result<PassEnd, ProviderError> {

@@ -8,8 +8,7 @@ use tokio::task::JoinHandle;
 use twopass_provider::Provider;
 use twopass_provider::backend::{Embedded, VllmNative};
 use twopass_provider::config::{
-    ApiConfig, BackendKind, ContentMode, Decisions, EngineConfig, GenerationConfig, OnError,
-    ParsingFormat, ProviderConfig, ReasoningReplay, ToolParserName,
+    ApiConfig, BackendKind, EngineConfig, OnError, ProviderConfig, ToolParserName,
 };
 use twopass_server::{Server, ServerOptions, Shutdown};
 
@@ -42,18 +41,10 @@ impl Running {
 /// A configured entry with nothing but its name, backend and model.
 pub(crate) fn entry(name: &str, backend: BackendKind, model_name: &str) -> ProviderConfig {
     ProviderConfig {
-        name: name.to_owned(),
-        backend,
-        model_name: model_name.to_owned(),
-        parsing_format: ParsingFormat::ThinkTags,
-        tool_parser: ToolParserName("hermes".to_owned()),
-        reasoning_replay: ReasoningReplay::None,
         on_error: OnError::Raise,
-        content_mode: ContentMode::Raw,
+        tool_parser: ToolParserName("hermes".to_owned()),
         api: ApiConfig::default(),
-        generation: GenerationConfig::default(),
-        engine: EngineConfig::default(),
-        decisions: Decisions::default(),
+        ..ProviderConfig::with_defaults(name, backend, model_name)
     }
 }
 
