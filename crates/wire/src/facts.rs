@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+pub use twopass_core::control::ReplayPolicy as ReasoningReplay;
+
 /// The facts of one endpoint. Start from the format's constant and change what differs.
 ///
 /// ```
@@ -231,42 +233,6 @@ impl ReasoningField {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|field| field.as_str() == name)
-    }
-}
-
-/// Which reasoning of past turns goes back (rows G8, case rule 22).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ReasoningReplay {
-    /// None.
-    #[default]
-    None,
-    /// That of the turns since the last user message; if there is none, that of the last
-    /// turn that has any.
-    KeepLast,
-    /// All.
-    Full,
-    /// That of every turn that called a tool.
-    Required,
-}
-
-impl ReasoningReplay {
-    /// The name in configuration.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::KeepLast => "keep-last",
-            Self::Full => "full",
-            Self::Required => "required",
-        }
-    }
-
-    /// The policy of this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::None, Self::KeepLast, Self::Full, Self::Required]
-            .into_iter()
-            .find(|policy| policy.as_str() == name)
     }
 }
 

@@ -8,12 +8,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use twopass_core::chat::{
-    Diagnostic, DiagnosticKind, Message, OpaqueItem, OpaqueKind, Part, Role, ThinkTag, ToolSpec,
-};
+use twopass_core::chat::{Diagnostic, DiagnosticKind, Message, OpaqueKind, Part, Role, ToolSpec};
+use twopass_core::control::{keep_reasoning, split_past_turn};
+use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::ToolSet;
 
-use crate::facts::{ReasoningReplay, WireFacts};
+use crate::facts::WireFacts;
 use crate::request::{DecodeContext, WireRequest, degraded};
 
 /// The text of a result that nobody gave.
@@ -44,8 +44,10 @@ pub fn repair(request: &WireRequest, facts: &WireFacts, own: &[OpaqueKind]) -> R
         Some(last) if request.continue_final && last.role == Role::Assistant => messages.pop(),
         _ => None,
     };
+    let think_tags = ReasoningSyntax::auto();
     for message in &mut messages {
         tidy_message(message, facts);
+        split_past_turn(message, &think_tags);
     }
     let mut messages = pair_results(messages, &mut repaired.diagnostics);
     let n_before = messages.len();
@@ -67,64 +69,19 @@ pub fn repair(request: &WireRequest, facts: &WireFacts, own: &[OpaqueKind]) -> R
     }
     fit_names(&mut messages, request, facts, &mut repaired);
     fit_ids(&mut messages, facts, &mut repaired.context);
-    apply_policy(&mut messages, facts.reasoning_replay);
+    keep_reasoning(&mut messages, facts.reasoning_replay);
     repaired.in_loop = in_loop(&messages);
     repaired.messages = messages;
     repaired
 }
 
 fn tidy_message(message: &mut Message, facts: &WireFacts) {
-    match message.role {
-        Role::Developer if !facts.developer_role => message.role = Role::System,
-        Role::Assistant => split_think_text(message),
-        _ => {}
+    if message.role == Role::Developer && !facts.developer_role {
+        message.role = Role::System;
     }
     message
         .content
         .retain(|part| !matches!(part, Part::Text(text) if text.is_empty()));
-}
-
-/// Takes closed think blocks at the head of an assistant's text out of it; the text becomes
-/// the message's reasoning if it has none. Such text goes back by the policy only.
-fn split_think_text(message: &mut Message) {
-    let Some(Part::Text(text)) = message.content.first_mut() else {
-        return;
-    };
-    let mut rest = text.as_str();
-    let mut blocks: Vec<&str> = Vec::new();
-    while let Some((block, after)) = leading_block(rest) {
-        blocks.push(block.trim());
-        rest = after;
-    }
-    if blocks.is_empty() {
-        return;
-    }
-    let reasoning = blocks.join("\n");
-    *text = rest.trim_start().to_owned();
-    if message.reasoning.is_none() && !reasoning.is_empty() {
-        message.reasoning = Some(reasoning);
-    }
-}
-
-fn leading_block(text: &str) -> Option<(&str, &str)> {
-    let text = text.trim_start();
-    [ThinkTag::Think, ThinkTag::Thinking]
-        .into_iter()
-        .find_map(|tag| {
-            let head = text.get(..tag.open().len())?;
-            if !head.eq_ignore_ascii_case(tag.open()) {
-                return None;
-            }
-            let body = &text[head.len()..];
-            let close = find_ignoring_case(body, tag.close())?;
-            Some((&body[..close], &body[close + tag.close().len()..]))
-        })
-}
-
-fn find_ignoring_case(text: &str, marker: &str) -> Option<usize> {
-    text.as_bytes()
-        .windows(marker.len())
-        .position(|window| window.eq_ignore_ascii_case(marker.as_bytes()))
 }
 
 fn is_empty_turn(message: &Message) -> bool {
@@ -337,50 +294,6 @@ fn in_loop(messages: &[Message]) -> Vec<bool> {
     (0..messages.len())
         .map(|at| last_user.is_none_or(|user| at > user))
         .collect()
-}
-
-fn carries_reasoning(message: &Message) -> bool {
-    message.reasoning.is_some()
-        || message
-            .provider_items
-            .iter()
-            .any(|item| is_reasoning(item.kind))
-}
-
-/// Kinds that hold nothing but reasoning. Blocks and items of the formats that keep whole
-/// turns are sorted out by their writers.
-fn is_reasoning(kind: OpaqueKind) -> bool {
-    matches!(
-        kind,
-        OpaqueKind::ReasoningDetail | OpaqueKind::ReasoningField
-    )
-}
-
-fn apply_policy(messages: &mut [Message], policy: ReasoningReplay) {
-    let in_loop = in_loop(messages);
-    let is_turn = |message: &Message| message.role == Role::Assistant;
-    let any_in_loop = messages
-        .iter()
-        .zip(&in_loop)
-        .any(|(message, in_loop)| *in_loop && carries_reasoning(message));
-    let last = messages
-        .iter()
-        .rposition(|message| is_turn(message) && carries_reasoning(message));
-    for (at, message) in messages.iter_mut().enumerate() {
-        let keeps = match policy {
-            ReasoningReplay::None => false,
-            ReasoningReplay::Full => true,
-            ReasoningReplay::Required => !message.tool_calls.is_empty(),
-            ReasoningReplay::KeepLast if any_in_loop => in_loop[at],
-            ReasoningReplay::KeepLast => Some(at) == last,
-        };
-        if !keeps {
-            message.reasoning = None;
-            message
-                .provider_items
-                .retain(|item: &OpaqueItem| !is_reasoning(item.kind));
-        }
-    }
 }
 
 /// A diagnostic that names what an endpoint does not take.

@@ -1,6 +1,7 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
+pub use twopass_core::chat::Thinking;
 use twopass_core::chat::{Diagnostic, DiagnosticKind, Request, TurnBudget};
 use twopass_core::tool_parser::CallRules;
 
@@ -15,7 +16,7 @@ pub struct WireRequest {
     pub stream: bool,
     /// True: a stream tells its usage.
     pub include_usage: bool,
-    /// How much the model is to think.
+    /// How much the model is to think; `Default` = as the core request says.
     pub thinking: Thinking,
     /// True: the last message is an assistant's and is continued, its text kept verbatim.
     pub continue_final: bool,
@@ -64,7 +65,11 @@ impl WireRequest {
 
     /// The thinking asked for, a budget of two passes included.
     pub(crate) fn thinking(&self) -> Thinking {
-        match (&self.thinking, self.request.budget) {
+        let said = match &self.thinking {
+            Thinking::Default => &self.request.thinking,
+            said => said,
+        };
+        match (said, self.request.budget) {
             (
                 Thinking::Default,
                 TurnBudget::TwoPass {
@@ -73,75 +78,6 @@ impl WireRequest {
                 },
             ) => Thinking::Budget(max_thinking_tokens),
             (thinking, _) => thinking.clone(),
-        }
-    }
-}
-
-/// How much a model is to think, as wires say it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Thinking {
-    /// Nothing is said.
-    #[default]
-    Default,
-    /// Not at all.
-    Off,
-    /// As much as it likes.
-    On,
-    /// At most this many tokens.
-    Budget(u32),
-    /// By a word such as `low`.
-    Effort(String),
-}
-
-impl Thinking {
-    /// The effort word that stands for this, where a wire knows words only: no budget is
-    /// `none`, up to 1024 tokens `low`, up to 8192 `medium`, above `high`.
-    #[must_use]
-    pub fn effort(&self) -> Option<&str> {
-        match self {
-            Self::Default => None,
-            Self::Off | Self::Budget(0) => Some("none"),
-            Self::Budget(..=1024) => Some("low"),
-            Self::On | Self::Budget(..=8192) => Some("medium"),
-            Self::Budget(_) => Some("high"),
-            Self::Effort(word) => Some(word),
-        }
-    }
-
-    /// The budget that stands for this, where a wire knows numbers only; `None` for off and
-    /// for nothing said.
-    #[must_use]
-    pub fn budget(&self) -> Option<u32> {
-        match self {
-            Self::Default | Self::Off => None,
-            Self::Budget(tokens) => Some(*tokens),
-            Self::On => Some(8192),
-            Self::Effort(word) => match word.as_str() {
-                "none" => None,
-                "minimal" | "low" => Some(1024),
-                "high" => Some(16_384),
-                "xhigh" | "max" => Some(32_768),
-                _ => Some(8192),
-            },
-        }
-    }
-
-    /// Reads an effort word; `none` is off.
-    #[must_use]
-    pub fn from_effort(word: &str) -> Self {
-        match word {
-            "none" => Self::Off,
-            word => Self::Effort(word.to_owned()),
-        }
-    }
-
-    /// True if thinking was asked for, in whatever way.
-    #[must_use]
-    pub fn is_on(&self) -> bool {
-        match self {
-            Self::Default | Self::Off | Self::Budget(0) => false,
-            Self::On | Self::Budget(_) => true,
-            Self::Effort(word) => word != "none",
         }
     }
 }

@@ -9,6 +9,7 @@ mod message;
 mod opaque;
 mod reply;
 mod request;
+mod thinking;
 mod tool;
 
 pub use diagnostic::{Diagnostic, DiagnosticKind};
@@ -16,7 +17,8 @@ pub use event::Event;
 pub use message::{Media, MediaSource, Message, Part, Role};
 pub use opaque::{OpaqueItem, OpaqueKind};
 pub use reply::{PassReport, Reply, StopReason, Usage};
-pub use request::{BadRequest, Request, ResponseFormat, Sampling, ThinkTag, TurnBudget};
+pub use request::{BadRequest, Delivery, Request, ResponseFormat, Sampling, ThinkTag, TurnBudget};
+pub use thinking::Thinking;
 pub use tool::{
     Arguments, CallErrorKind, InvalidToolCall, NotAnObject, ToolCall, ToolChoice, ToolSpec,
 };

@@ -3,7 +3,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::{Message, OpaqueItem, Role, ToolChoice, ToolSpec};
+use super::{Message, OpaqueItem, Role, Thinking, ToolChoice, ToolSpec};
 
 /// The tag that frames a generated thought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -113,6 +113,16 @@ pub enum ResponseFormat {
     },
 }
 
+/// How a service is asked to hand over its reply. The events of the turn are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Delivery {
+    /// As it is written.
+    #[default]
+    Stream,
+    /// In one piece at the end.
+    Whole,
+}
+
 /// One turn to generate, on any backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -126,6 +136,10 @@ pub struct Request {
     pub parallel_tool_calls: bool,
     /// The caps.
     pub budget: TurnBudget,
+    /// How much a service is to think that decides it itself. Two passes say it by their cap.
+    pub thinking: Thinking,
+    /// How a service is asked to hand over its reply.
+    pub delivery: Delivery,
     /// How tokens are drawn.
     pub sampling: Sampling,
     /// The caller's stop strings; they apply to the answer only.
@@ -148,6 +162,8 @@ impl Request {
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: true,
             budget: TurnBudget::OnePass { max_tokens: None },
+            thinking: Thinking::Default,
+            delivery: Delivery::Stream,
             sampling: Sampling::default(),
             stop: Vec::new(),
             template_kwargs: Vec::new(),

@@ -1,19 +1,48 @@
 //! What of past reasoning goes back into a request.
 
 use super::turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
-use crate::chat::{Message, Part, Role, StopReason};
+use crate::chat::{Message, OpaqueKind, Part, Role, StopReason};
 use crate::reasoning_parser::ReasoningSyntax;
 
-/// What of past reasoning goes back into a request (row G8). Templates may drop it still.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What of past reasoning goes back into a request (rows G8, case rule 22). Templates may drop
+/// it still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ReplayPolicy {
-    /// Nothing.
+    /// None.
     #[default]
     None,
-    /// The last turn that has any.
+    /// That of the turns since the last user message; if there is none, that of the last
+    /// turn that has any.
     KeepLast,
-    /// All of it.
+    /// All.
     Full,
+    /// That of every turn that called a tool.
+    Required,
+}
+
+impl ReplayPolicy {
+    /// Every policy, in the order of the documentation.
+    pub const ALL: &'static [Self] = &[Self::None, Self::KeepLast, Self::Full, Self::Required];
+
+    /// The name in configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::KeepLast => "keep-last",
+            Self::Full => "full",
+            Self::Required => "required",
+        }
+    }
+
+    /// The policy of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|policy| policy.as_str() == name)
+    }
 }
 
 /// A text split into reasoning and answer, both trimmed; several blocks are joined by a
@@ -46,40 +75,81 @@ pub fn split_reasoning(text: &str, syntax: &ReasoningSyntax) -> ReasoningSplit {
     }
 }
 
-/// The history as it goes back: raw think text leaves the content of past turns (the raw
-/// form of row B6), and their reasoning stays by the policy. An empty `syntax` leaves
-/// contents as they are.
+/// The history as it goes back: raw think text leaves the content of past turns, and their
+/// reasoning stays by the policy.
 #[must_use]
 pub fn replay(
     mut messages: Vec<Message>,
     policy: ReplayPolicy,
     syntax: &ReasoningSyntax,
 ) -> Vec<Message> {
-    for message in messages.iter_mut().filter(|m| m.role == Role::Assistant) {
-        let [Part::Text(text)] = message.content.as_slice() else {
-            continue;
-        };
-        let split = split_reasoning(text, syntax);
-        if split.reasoning.is_empty() && split.answer.len() == text.trim().len() {
-            continue;
-        }
-        message.content = match split.answer.is_empty() {
-            true => Vec::new(),
-            false => vec![Part::Text(split.answer)],
-        };
-        let reasoning = Some(split.reasoning).filter(|text| !text.is_empty());
-        message.reasoning = message.reasoning.take().or(reasoning);
+    for message in &mut messages {
+        split_past_turn(message, syntax);
     }
-    let last = messages.iter().rposition(|m| m.reasoning.is_some());
-    for (idx, message) in messages.iter_mut().enumerate() {
+    keep_reasoning(&mut messages, policy);
+    messages
+}
+
+/// Takes think text out of the content of a past turn (the raw form of row B6): it becomes
+/// the turn's reasoning if it has none. An unclosed block is reasoning to its end. An empty
+/// `syntax` and other roles' messages are left as they are.
+pub fn split_past_turn(message: &mut Message, syntax: &ReasoningSyntax) {
+    if message.role != Role::Assistant {
+        return;
+    }
+    let [Part::Text(text)] = message.content.as_slice() else {
+        return;
+    };
+    let split = split_reasoning(text, syntax);
+    if split.reasoning.is_empty() && split.answer.len() == text.trim().len() {
+        return;
+    }
+    message.content = match split.answer.is_empty() {
+        true => Vec::new(),
+        false => vec![Part::Text(split.answer)],
+    };
+    let reasoning = Some(split.reasoning).filter(|text| !text.is_empty());
+    message.reasoning = message.reasoning.take().or(reasoning);
+}
+
+/// Drops the reasoning that the policy does not send back, with what only its provider can
+/// read of it. Blocks and items of the formats that keep whole turns are sorted out by their
+/// writers.
+pub fn keep_reasoning(messages: &mut [Message], policy: ReplayPolicy) {
+    let last_user = messages.iter().rposition(|m| m.role == Role::User);
+    let in_loop = |at: usize| last_user.is_none_or(|user| at > user);
+    let last = messages.iter().rposition(carries_reasoning);
+    let any_in_loop = last.is_some_and(in_loop);
+    for (at, message) in messages.iter_mut().enumerate() {
         let stays = match policy {
             ReplayPolicy::None => false,
-            ReplayPolicy::KeepLast => Some(idx) == last,
             ReplayPolicy::Full => true,
+            ReplayPolicy::Required => !message.tool_calls.is_empty(),
+            ReplayPolicy::KeepLast if any_in_loop => in_loop(at),
+            ReplayPolicy::KeepLast => Some(at) == last,
         };
         if !stays {
             message.reasoning = None;
+            message
+                .provider_items
+                .retain(|item| !is_reasoning(item.kind));
         }
     }
-    messages
+}
+
+fn carries_reasoning(message: &Message) -> bool {
+    message.role == Role::Assistant
+        && (message.reasoning.is_some()
+            || message
+                .provider_items
+                .iter()
+                .any(|item| is_reasoning(item.kind)))
+}
+
+/// Kinds that hold nothing but reasoning.
+fn is_reasoning(kind: OpaqueKind) -> bool {
+    matches!(
+        kind,
+        OpaqueKind::ReasoningDetail | OpaqueKind::ReasoningField
+    )
 }

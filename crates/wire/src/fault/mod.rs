@@ -138,7 +138,7 @@ impl Fault {
     }
 
     /// Reads an answer that is no success: status, headers (names in any case) and body.
-    /// `now_unix_s` is the time that a date in `Retry-After` is compared with.
+    /// A date in `Retry-After` is compared with the answer's `Date`, else with `now_unix_s`.
     #[must_use]
     pub fn from_response<'h>(
         status: u16,
@@ -414,6 +414,7 @@ fn refused(message: &str, kind: FaultKind) -> Option<Refused> {
     let not = [
         "not support",
         "unsupported",
+        "unrecognized",
         "not allowed",
         "cannot",
         "must end",
@@ -450,6 +451,14 @@ fn retry_after<'h>(
     now_unix_s: f64,
 ) -> Option<f64> {
     let mut found = None;
+    let headers: Vec<_> = headers.into_iter().collect();
+    // A date is meant by the sender's clock, which the answer tells.
+    let sent = headers
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case("date"));
+    let sent = sent.and_then(|(_, date)| http_date::unix_seconds(date.trim()));
+    #[expect(clippy::cast_precision_loss, reason = "dates are far below 2^52")]
+    let now_unix_s = sent.map_or(now_unix_s, |at| at as f64);
     for (name, value) in headers {
         let value = value.trim();
         if name.eq_ignore_ascii_case("retry-after-ms") {
