@@ -2,8 +2,9 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use twopass_core::chat::BadRequest;
+use twopass_core::chat::{BadRequest, Reply};
 use twopass_wire::error::ErrorBody;
+use twopass_wire::fault::{Fault, FaultKind, Refused};
 
 /// Who must act, and on what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,8 +50,12 @@ pub enum ErrorKind {
     InvalidResponse,
     /// The backend's stream ended before its end.
     StreamTruncated,
-    /// One event of the backend's stream is over the limit.
+    /// One event of the backend's stream, or a whole reply, is over the limit.
     EventTooLarge,
+    /// A last assistant message is not continued by the backend.
+    PrefillUnsupported,
+    /// Vectors of another size than was asked for.
+    DimensionMismatch,
     /// The turn was cancelled.
     Cancelled,
     /// A file or pipe of this machine failed.
@@ -61,7 +66,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, for tables and for reading names back.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Config,
         Self::NotBuilt,
         Self::BadRequest,
@@ -83,6 +88,8 @@ impl ErrorKind {
         Self::InvalidResponse,
         Self::StreamTruncated,
         Self::EventTooLarge,
+        Self::PrefillUnsupported,
+        Self::DimensionMismatch,
         Self::Cancelled,
         Self::Io,
         Self::Internal,
@@ -113,6 +120,8 @@ impl ErrorKind {
             Self::InvalidResponse => "invalid_response",
             Self::StreamTruncated => "stream_truncated",
             Self::EventTooLarge => "event_too_large",
+            Self::PrefillUnsupported => "prefill_unsupported",
+            Self::DimensionMismatch => "dimension_mismatch",
             Self::Cancelled => "cancelled",
             Self::Io => "io",
             Self::Internal => "internal",
@@ -156,6 +165,8 @@ struct Repr {
     status: Option<u16>,
     retry_after: Option<Duration>,
     after_output: bool,
+    refused: Option<Refused>,
+    partial: Option<Reply>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -171,6 +182,8 @@ impl ProviderError {
             status: None,
             retry_after: None,
             after_output: false,
+            refused: None,
+            partial: None,
             source: None,
         }))
     }
@@ -218,10 +231,27 @@ impl ProviderError {
         self.0.kind.is_transient() && !self.0.after_output
     }
 
+    /// What of the reply was received before the failure; no calls, since none is complete
+    /// before the end.
+    #[must_use]
+    pub fn partial(&self) -> Option<&Reply> {
+        self.0.partial.as_ref()
+    }
+
+    /// What the backend cannot do, if that is why it refused.
+    pub(crate) fn refused(&self) -> Option<Refused> {
+        self.0.refused
+    }
+
     /// Names the parameter or key at fault.
     #[must_use]
     pub fn with_param(mut self, param: impl Into<String>) -> Self {
         self.0.param = Some(param.into());
+        self
+    }
+
+    pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
         self
     }
 
@@ -250,6 +280,13 @@ impl ProviderError {
     #[must_use]
     pub fn with_output_sent(mut self, sent: bool) -> Self {
         self.0.after_output |= sent;
+        self
+    }
+
+    /// Keeps what was received before the failure.
+    #[must_use]
+    pub fn with_partial(mut self, partial: Reply) -> Self {
+        self.0.partial = Some(partial);
         self
     }
 
@@ -301,5 +338,31 @@ impl StdError for ProviderError {
 impl From<BadRequest> for ProviderError {
     fn from(fault: BadRequest) -> Self {
         Self::new(ErrorKind::BadRequest, fault.to_string()).with_param(fault.param)
+    }
+}
+
+impl From<Fault> for ProviderError {
+    fn from(fault: Fault) -> Self {
+        let kind = match fault.kind {
+            FaultKind::Auth => ErrorKind::Auth,
+            FaultKind::BadRequest => ErrorKind::BadRequest,
+            FaultKind::NotFound => ErrorKind::NotFound,
+            FaultKind::ContextLength => ErrorKind::ContextLength,
+            FaultKind::RateLimited => ErrorKind::RateLimited,
+            FaultKind::QuotaExhausted => ErrorKind::QuotaExhausted,
+            FaultKind::Overloaded => ErrorKind::Overloaded,
+            FaultKind::InvalidResponse => ErrorKind::InvalidResponse,
+            FaultKind::StreamTruncated => ErrorKind::StreamTruncated,
+            FaultKind::PrefillUnsupported => ErrorKind::PrefillUnsupported,
+            FaultKind::DimensionMismatch => ErrorKind::DimensionMismatch,
+            _ => ErrorKind::UpstreamError,
+        };
+        let wait = fault.retry_after_s;
+        let mut error = Self::new(kind, fault.message)
+            .with_retry_after(wait.and_then(|s| Duration::try_from_secs_f64(s).ok()));
+        error.0.status = fault.status;
+        error.0.param = fault.param;
+        error.0.refused = fault.refused;
+        error
     }
 }

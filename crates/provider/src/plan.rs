@@ -7,14 +7,14 @@
 
 use serde_json::Value;
 use twopass_core::chat::{
-    BadRequest, Message, Request, ResponseFormat, Sampling, ThinkTag, ToolChoice, ToolSpec,
-    TurnBudget,
+    self as core, BadRequest, Delivery, Message, Request, ResponseFormat, Sampling, ThinkTag,
+    ToolChoice, ToolSpec, TurnBudget,
 };
-use twopass_core::control::{ReplayPolicy, replay};
+use twopass_core::control::replay;
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_wire::generate::GenerateRequest;
 
-use crate::config::{BackendKind, ParsingFormat, ProviderConfig, ReasoningReplay, TwoPassMode};
+use crate::config::{BackendKind, ParsingFormat, ProviderConfig, TwoPassMode};
 
 /// Thinking tokens if nobody says otherwise.
 pub const DEFAULT_THINKING_TOKENS: u32 = 256;
@@ -38,6 +38,11 @@ pub enum Thinking {
 pub struct CallOptions {
     /// Whether the model is to think.
     pub thinking: Thinking,
+    /// How much a service that thinks by itself is to think, as it names it (`low`, `high`);
+    /// `none` = not at all. `None` = the configuration's.
+    pub reasoning_effort: Option<String>,
+    /// How a service is asked to hand over its reply. The events are the same.
+    pub delivery: Delivery,
     /// Two passes or one; `None` and `Auto` follow the configuration.
     pub two_pass: Option<TwoPassMode>,
     /// The tag of the generated thought.
@@ -77,6 +82,8 @@ impl CallOptions {
         };
         let options = Self {
             thinking: Thinking::ByConfig,
+            reasoning_effort: None,
+            delivery: Delivery::Stream,
             two_pass: request.two_pass.map(mode),
             think_tag: request.think_tag,
             max_thinking_tokens: request.max_thinking_tokens,
@@ -105,13 +112,15 @@ pub fn plan_request(
 ) -> Result<Request, BadRequest> {
     check_dialect(config, options.tool_parser.as_deref())?;
     let budget = plan_budget(config, &options)?;
+    let thinking = wanted_thinking(config, &options);
     let mut template_kwargs = config.generation.template_kwargs.clone();
     for (name, value) in options.template_kwargs {
         template_kwargs.retain(|(known, _)| *known != name);
         template_kwargs.push((name, value));
     }
-    let wants_plain = options.thinking == Thinking::Off;
-    if wants_plain
+    let hosts_template = config.backend.continues_exactly();
+    if options.thinking == Thinking::Off
+        && hosts_template
         && !template_kwargs
             .iter()
             .any(|(name, _)| name == "enable_thinking")
@@ -125,11 +134,17 @@ pub fn plan_request(
         .parallel_tool_calls
         .unwrap_or(!config.decisions.single_tool_call_block && !forced);
     let request = Request {
-        messages: replay(messages, replay_policy(config), &reasoning_syntax(config)),
+        // Chat services get their own history, which their wire makes fit.
+        messages: match hosts_template {
+            true => replay(messages, config.replay_policy(), &reasoning_syntax(config)),
+            false => messages,
+        },
         tools: options.tools,
         tool_choice: options.tool_choice,
         parallel_tool_calls,
         budget,
+        thinking,
+        delivery: options.delivery,
         sampling: merge_sampling(options.sampling, config.generation.sampling),
         stop: options
             .stop
@@ -164,11 +179,15 @@ pub(crate) fn reasoning_syntax(config: &ProviderConfig) -> ReasoningSyntax {
     }
 }
 
-fn replay_policy(config: &ProviderConfig) -> ReplayPolicy {
-    match config.reasoning_replay {
-        ReasoningReplay::None => ReplayPolicy::None,
-        ReasoningReplay::KeepLast => ReplayPolicy::KeepLast,
-        ReasoningReplay::Full | ReasoningReplay::Required => ReplayPolicy::Full,
+/// What a service is told of thinking in one pass.
+fn wanted_thinking(config: &ProviderConfig, options: &CallOptions) -> core::Thinking {
+    let effort = options.reasoning_effort.as_ref();
+    let effort = effort.or(config.generation.reasoning_effort.as_ref());
+    match (options.thinking, effort) {
+        (Thinking::Off, _) => core::Thinking::Off,
+        (_, Some(word)) => core::Thinking::from_effort(word),
+        (Thinking::On, None) => core::Thinking::On,
+        (Thinking::ByConfig, None) => core::Thinking::Default,
     }
 }
 

@@ -38,7 +38,7 @@ const LATER: Option<u32> = Some(5);
 
 /// Kind, status, and when to come again (a provider that knows better is believed). A
 /// provider's `auth` is the operator's key refused upstream, hence no 401.
-const TABLE: [(ApiErrorKind, StatusCode, Option<u32>); 32] = [
+const TABLE: [(ApiErrorKind, StatusCode, Option<u32>); 34] = [
     (K::InvalidJson, StatusCode::BAD_REQUEST, None),
     (K::Provider(P::BadRequest), StatusCode::BAD_REQUEST, None),
     (K::Provider(P::ContextLength), StatusCode::BAD_REQUEST, None),
@@ -104,6 +104,16 @@ const TABLE: [(ApiErrorKind, StatusCode, Option<u32>); 32] = [
         None,
     ),
     (K::Provider(P::EventTooLarge), StatusCode::BAD_GATEWAY, None),
+    (
+        K::Provider(P::PrefillUnsupported),
+        StatusCode::BAD_GATEWAY,
+        None,
+    ),
+    (
+        K::Provider(P::DimensionMismatch),
+        StatusCode::BAD_GATEWAY,
+        None,
+    ),
     (
         K::Provider(P::Overloaded),
         StatusCode::SERVICE_UNAVAILABLE,

@@ -1,14 +1,21 @@
 //! What turns a request into events: one trait, one file per backend.
 
+mod chat;
 #[cfg(feature = "embedded")]
 mod embedded;
+mod exchange;
+mod format;
+mod markup;
 mod stream;
 mod vllm_native;
 
+pub use chat::Chat;
 #[cfg(feature = "embedded")]
 pub use embedded::{Embedded, Recital};
 pub use stream::{TurnItem, TurnStream};
 pub use vllm_native::VllmNative;
+
+pub(crate) use exchange::Endpoint;
 
 use std::sync::Arc;
 
@@ -69,18 +76,15 @@ pub fn from_config(
         BackendKind::OpenAi
         | BackendKind::OpenAiResponses
         | BackendKind::Anthropic
-        | BackendKind::Ollama
-        | BackendKind::Completions => Err(not_built(entry)),
+        | BackendKind::Ollama => Ok(Arc::new(Chat::new(entry)?)),
+        BackendKind::Completions => Err(not_built(entry)),
     }
 }
 
 fn not_built(entry: &ProviderConfig) -> ProviderError {
     ProviderError::new(
         ErrorKind::NotBuilt,
-        format!(
-            "`provider_backend: {}` is not built yet, available: `embedded`, `vllm_native`",
-            entry.backend
-        ),
+        format!("`provider_backend: {}` is not built yet", entry.backend),
     )
     .with_param("provider_backend")
 }

@@ -280,7 +280,10 @@ impl Hub {
 
 async fn refused(url: &Url, response: Response) -> ProviderError {
     let status = response.status();
-    let error = http::status_error(response).await;
+    let error = match http::status_fault(response).await {
+        Ok((fault, _)) => fault.into(),
+        Err(error) => error,
+    };
     let path = url.path();
     match status.as_u16() {
         404 => ProviderError::new(ErrorKind::NotFound, format!("the hub has no {path}"))

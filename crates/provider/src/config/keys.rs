@@ -5,6 +5,7 @@ use url::{Host, Url};
 
 use super::environment::Environment;
 use super::types::BackendKind;
+use crate::preset::PRESETS;
 
 /// What is known of an entry when its key is looked for.
 #[derive(Debug)]
@@ -28,12 +29,6 @@ pub(super) struct FoundKey {
     pub(super) fault: Option<String>,
 }
 
-/// Hosts whose own key variable is known.
-const HOST_KEYS: &[(&str, &str)] = &[
-    ("api.openai.com", "OPENAI_API_KEY"),
-    ("openrouter.ai", "OPENROUTER_API_KEY"),
-    ("api.anthropic.com", "ANTHROPIC_API_KEY"),
-];
 const OPENAI_HOST: &str = "api.openai.com";
 const OPENAI_KEY: &str = "OPENAI_API_KEY";
 
@@ -46,10 +41,8 @@ pub(super) fn find_key(request: &KeyRequest<'_>, environment: &Environment) -> F
     if request.no_auth || request.backend == BackendKind::Embedded {
         return FoundKey::default();
     }
-    let own = HOST_KEYS
-        .iter()
-        .find(|(host, _)| is_host(url, host))
-        .map(|(_, name)| *name);
+    let mut at_home = PRESETS.iter().filter(|row| row.is_at(url));
+    let own = at_home.find_map(|row| row.key_env);
     let openai =
         (is_host(url, OPENAI_HOST) || request.allow_openai_key_fallback).then_some(OPENAI_KEY);
     for name in [request.api_key_env, own, openai].into_iter().flatten() {

@@ -1,15 +1,17 @@
 //! What goes over the file: flags, environment, and the single-provider form.
 
-use url::Url;
-
 use super::environment::Environment;
 use super::keys::{self, KeyRequest};
 use super::node::NodeKind;
 use super::origin::Origin;
-use super::read::{BUILT_IN_NAME, DEFAULT_MODEL, base_url, names_of};
+use super::read::{BUILT_IN_NAME, DEFAULT_MODEL, base_url, default_base_url, names_of};
 use super::section::{Section, Source};
 use super::types::{BackendKind, Config, ProviderConfig};
 use crate::ProviderError;
+use crate::preset::{PRESETS, Preset};
+
+/// The remote model of the single-provider form that names none (row A11).
+const FLAT_MODEL: &str = "gpt-4.1";
 
 /// What flags and environment put over the file.
 #[derive(Debug, Default)]
@@ -136,64 +138,54 @@ pub(super) fn apply_overrides(
     Ok(())
 }
 
-/// A known `provider` of the single-provider form (rows A11, A12).
-struct Preset {
+/// A `provider` of the single-provider form that is more, or something else, than the row of
+/// known endpoints of its name (rows A11, A12, X15).
+const FLAT_BACKENDS: [(&str, BackendKind); 4] = [
+    ("openai", BackendKind::OpenAiResponses),
+    ("completions", BackendKind::Completions),
+    ("vllm_native", BackendKind::VllmNative),
+    ("embedded", BackendKind::Embedded),
+];
+
+/// What a `provider` of the single-provider form stands for.
+#[derive(Debug, Clone, Copy)]
+struct FlatProvider {
     name: &'static str,
     backend: BackendKind,
-    base_url: Option<&'static str>,
-    model: &'static str,
+    preset: Option<&'static str>,
 }
 
-const PRESETS: [Preset; 8] = [
-    Preset {
-        name: "openai",
-        backend: BackendKind::OpenAiResponses,
-        base_url: Some("https://api.openai.com/v1"),
-        model: "gpt-4.1",
-    },
-    Preset {
-        name: "openrouter",
-        backend: BackendKind::OpenAi,
-        base_url: Some("https://openrouter.ai/api/v1"),
-        model: "gpt-4.1",
-    },
-    Preset {
-        name: "custom",
-        backend: BackendKind::OpenAi,
-        base_url: None,
-        model: "gpt-4.1",
-    },
-    Preset {
-        name: "anthropic",
-        backend: BackendKind::Anthropic,
-        base_url: Some("https://api.anthropic.com"),
-        model: "gpt-4.1",
-    },
-    Preset {
-        name: "ollama",
-        backend: BackendKind::Ollama,
-        base_url: Some("http://localhost:11434"),
-        model: "gpt-4.1",
-    },
-    Preset {
-        name: "completions",
-        backend: BackendKind::Completions,
-        base_url: None,
-        model: "gpt-4.1",
-    },
-    Preset {
-        name: "vllm_native",
-        backend: BackendKind::VllmNative,
-        base_url: None,
-        model: "gpt-4.1",
-    },
-    Preset {
-        name: "embedded",
-        backend: BackendKind::Embedded,
-        base_url: None,
-        model: DEFAULT_MODEL,
-    },
-];
+impl FlatProvider {
+    /// The model of an entry that names none (row A11).
+    fn default_model(&self) -> &'static str {
+        match self.backend {
+            BackendKind::Embedded => DEFAULT_MODEL,
+            _ => FLAT_MODEL,
+        }
+    }
+}
+
+/// All of them, the default one first.
+fn flat_providers() -> Vec<FlatProvider> {
+    let row = |name| Preset::from_name(name).map(|row| row.name);
+    let named = FLAT_BACKENDS.iter().map(|&(name, backend)| FlatProvider {
+        name,
+        backend,
+        preset: row(name),
+    });
+    let mut all: Vec<FlatProvider> = named.collect();
+    for row in PRESETS {
+        if !all.iter().any(|known| known.name == row.name) {
+            all.push(FlatProvider {
+                name: row.name,
+                backend: row.backend,
+                // A row without facts of its own gives way to the one of the address.
+                preset: row.has_facts().then_some(row.name),
+            });
+        }
+    }
+    all
+}
 
 /// Reads the single-provider form as one entry named after its provider, and its embedding
 /// model.
@@ -203,9 +195,12 @@ pub(super) fn flat_entry(
     overrides: Overrides,
     environment: &Environment,
 ) -> Result<(ProviderConfig, Option<String>), ProviderError> {
-    let choices: Vec<_> = PRESETS.iter().map(|preset| (preset.name, preset)).collect();
+    let choices: Vec<_> = flat_providers()
+        .into_iter()
+        .map(|row| (row.name, row))
+        .collect();
     let filed = top.one_of(source, "provider", &choices)?;
-    let preset = chosen_preset(source, filed, overrides.provider)?;
+    let preset = chosen_provider(source, filed, overrides.provider)?;
     let filed_model = top.text(source, "model")?;
     let model = overrides.model.map(|(model, origin)| {
         source
@@ -215,8 +210,9 @@ pub(super) fn flat_entry(
     });
     let model = model
         .or(filed_model)
-        .unwrap_or_else(|| preset.model.to_owned());
+        .unwrap_or_else(|| preset.default_model().to_owned());
     let mut entry = ProviderConfig::with_defaults(preset.name, preset.backend, &model);
+    entry.preset = preset.preset;
     let api_key = top.read(source, "api_key", "text", |kind| match kind {
         NodeKind::Text(text) => Some(text.clone()),
         _ => None,
@@ -235,10 +231,11 @@ pub(super) fn flat_entry(
             let place = top.place_of("base_url").unwrap_or_default();
             Some(base_url(&url).map_err(|message| source.error(place, "base_url", message))?)
         }
-        (None, None) => preset.base_url.and_then(|url| Url::parse(url).ok()),
+        (None, None) => preset
+            .preset
+            .and_then(|name| default_base_url(preset.backend, Some(name))),
     };
-    let needs_url = preset.base_url.is_none() && preset.backend != BackendKind::Embedded;
-    if needs_url && url.is_none() {
+    if preset.backend != BackendKind::Embedded && url.is_none() {
         let message = format!(
             "is missing: the provider `{}` needs an address",
             preset.name
@@ -269,32 +266,26 @@ pub(super) fn flat_entry(
     ))
 }
 
-/// The preset of the environment or flag, else of the file, else `openai`.
-fn chosen_preset(
+/// The one of the environment or flag, else of the file, else the default.
+fn chosen_provider(
     source: &mut Source,
-    filed: Option<&'static Preset>,
+    filed: Option<FlatProvider>,
     said: Option<(String, Origin)>,
-) -> Result<&'static Preset, ProviderError> {
-    match said {
-        None => Ok(filed.unwrap_or(&PRESETS[0])),
-        Some((name, origin)) => {
-            let known: Vec<_> = PRESETS
-                .iter()
-                .map(|preset| format!("`{}`", preset.name))
-                .collect();
-            source
-                .origins
-                .note("providers[0].provider_backend".to_owned(), origin.clone());
-            PRESETS
-                .iter()
-                .find(|preset| preset.name == name)
-                .ok_or_else(|| {
-                    let message = format!(
-                        "must be one of {}, got `{name}` ({origin})",
-                        known.join(", ")
-                    );
-                    source.error(Default::default(), "provider", message)
-                })
-        }
-    }
+) -> Result<FlatProvider, ProviderError> {
+    let all = flat_providers();
+    let Some((name, origin)) = said else {
+        return Ok(filed.unwrap_or(all[0]));
+    };
+    source
+        .origins
+        .note("providers[0].provider_backend".to_owned(), origin.clone());
+    let found = all.iter().find(|row| row.name == name);
+    found.copied().ok_or_else(|| {
+        let known: Vec<_> = all.iter().map(|row| format!("`{}`", row.name)).collect();
+        let message = format!(
+            "must be one of {}, got `{name}` ({origin})",
+            known.join(", ")
+        );
+        source.error(Default::default(), "provider", message)
+    })
 }

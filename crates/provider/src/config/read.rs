@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use reqwest::header::{HeaderName, HeaderValue};
+use secrecy::SecretString;
 use twopass_core::chat::{Sampling, ThinkTag};
 use twopass_core::tool_parser::{DIALECTS, ToolSyntax};
 use url::Url;
@@ -20,6 +22,7 @@ use super::types::{
     TwoPassMode, UnterminatedThink,
 };
 use crate::ProviderError;
+use crate::preset::{PRESETS, Preset};
 
 /// The model of an embedded entry that names none.
 pub(super) const DEFAULT_MODEL: &str = "smollm2-135m";
@@ -182,21 +185,21 @@ fn provider(
         .iter()
         .map(|kind| (kind.as_str(), *kind))
         .collect();
+    let presets: Vec<_> = PRESETS.iter().map(|row| (row.name, row)).collect();
+    let preset = section.one_of(source, "preset", &presets)?;
     let backend = section
         .one_of(source, "provider_backend", &backends)?
-        .unwrap_or(BackendKind::OpenAi);
+        .unwrap_or(preset.map_or(BackendKind::OpenAi, |row| row.backend));
     let model_name = match section.text(source, "model_name")? {
         Some(model) if backend == BackendKind::Embedded && model.ends_with(".gguf") => {
             source.resolve(&model).to_string_lossy().into_owned()
         }
         Some(model) => model,
         None if backend == BackendKind::Embedded => DEFAULT_MODEL.to_owned(),
-        None => {
-            let message = format!("is missing: `{backend}` needs the model's name");
-            return Err(source.error(place, &format!("{path}.model_name"), message));
-        }
+        None => String::new(),
     };
     let mut entry = ProviderConfig::with_defaults(&name, backend, &model_name);
+    entry.preset = preset.map(|row| row.name);
     choices(source, &mut section, &mut entry)?;
     entry.decisions = decisions(source, &mut section)?;
     if let Some(node) = section.node("generation_config") {
@@ -215,8 +218,13 @@ fn provider(
         kind: NodeKind::Null,
         place,
     });
-    entry.api = api(source, &api_path, &api_node, backend, environment)?;
+    entry.api = api(source, &api_path, &api_node, &entry, environment)?;
     section.finish(source)?;
+    // Last, so that a misspelt key is named as such.
+    if entry.model_name.is_empty() {
+        let message = format!("is missing: `{backend}` needs the model's name");
+        return Err(source.error(place, &format!("{path}.model_name"), message));
+    }
     Ok(entry)
 }
 
@@ -245,7 +253,7 @@ fn choices(
         "reasoning_replay",
         &named(ReasoningReplay::ALL, ReasoningReplay::as_str),
     )? {
-        entry.reasoning_replay = replay;
+        entry.reasoning_replay = Some(replay);
     }
     if let Some(on_error) =
         section.one_of(source, "on_error", &named(OnError::ALL, OnError::as_str))?
@@ -412,9 +420,10 @@ fn api(
     source: &mut Source,
     path: &str,
     node: &Node,
-    backend: BackendKind,
+    entry: &ProviderConfig,
     environment: &Environment,
 ) -> Result<ApiConfig, ProviderError> {
+    let backend = entry.backend;
     let mut section = Section::open(source, path, node)?;
     let place = section.place();
     let base_url = match section.node("base_url") {
@@ -430,9 +439,13 @@ fn api(
             Some(base_url(text).map_err(|message| source.error(node.place, &key, message))?)
         }
     };
-    let base_url = match base_url.or_else(|| default_base_url(backend)) {
-        None if matches!(backend, BackendKind::VllmNative | BackendKind::Completions) => {
-            let message = format!("is missing: `{backend}` needs the server's address");
+    let base_url = match base_url.or_else(|| default_base_url(backend, entry.preset)) {
+        None if backend != BackendKind::Embedded => {
+            let whose = match entry.preset {
+                Some(preset) => format!("the preset `{preset}`"),
+                None => format!("`{backend}`"),
+            };
+            let message = format!("is missing: {whose} needs the server's address");
             return Err(source.error(place, &format!("{path}.base_url"), message));
         }
         url => url,
@@ -450,6 +463,7 @@ fn api(
         .unwrap_or(false);
     let timeouts = timeouts(source, &mut section, backend)?;
     let max_retries = section.whole(source, "max_retries", 0, 100)?;
+    let headers = headers(source, &mut section)?;
     section.finish(source)?;
     let found = keys::find_key(
         &KeyRequest {
@@ -468,6 +482,7 @@ fn api(
         api_key_origin: found.origin,
         key_fault: found.fault,
         timeouts,
+        headers,
         max_retries: max_retries.and_then(|n| u32::try_from(n).ok()).unwrap_or(3),
     })
 }
@@ -490,14 +505,46 @@ pub(super) fn base_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-fn default_base_url(backend: BackendKind) -> Option<Url> {
-    let text = match backend {
-        BackendKind::OpenAi | BackendKind::OpenAiResponses => "https://api.openai.com/v1",
-        BackendKind::Anthropic => "https://api.anthropic.com",
-        BackendKind::Ollama => "http://localhost:11434",
-        BackendKind::Completions | BackendKind::VllmNative | BackendKind::Embedded => return None,
+/// The address of the preset, else that of the format's own service.
+pub(super) fn default_base_url(backend: BackendKind, preset: Option<&str>) -> Option<Url> {
+    let row = match preset {
+        Some(name) => Preset::from_name(name),
+        None => PRESETS.iter().find(|row| row.backend == backend),
     };
-    Url::parse(text).ok()
+    Url::parse(row?.base_url?).ok()
+}
+
+/// Further headers, name and value; values may be secrets.
+fn headers(
+    source: &mut Source,
+    section: &mut Section<'_>,
+) -> Result<Vec<(String, SecretString)>, ProviderError> {
+    let path = section.path_of("headers");
+    let Some(node) = section.node("headers") else {
+        return Ok(Vec::new());
+    };
+    let wrong = |section: &Section<'_>, source: &Source| {
+        section.fault(source, "headers", node, "a map of header names and texts")
+    };
+    let NodeKind::Map(entries) = &node.kind else {
+        return Err(wrong(section, source));
+    };
+    let mut headers = Vec::new();
+    for (name, place, value) in entries {
+        let NodeKind::Text(value) = &value.kind else {
+            return Err(wrong(section, source));
+        };
+        let is_name = HeaderName::from_bytes(name.as_bytes()).is_ok();
+        if !is_name || HeaderValue::from_str(value).is_err() {
+            let message = "holds characters that no header may carry";
+            return Err(source.error(*place, &format!("{path}.{name}"), message));
+        }
+        headers.push((name.clone(), SecretString::from(value.as_str())));
+    }
+    source
+        .origins
+        .note(path, Origin::file(&source.file, node.place.line));
+    Ok(headers)
 }
 
 fn timeouts(

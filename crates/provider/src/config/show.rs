@@ -98,7 +98,7 @@ impl List<'_> {
         self.put(&format!("{path}.tool_parser"), entry.tool_parser.as_str());
         self.put(
             &format!("{path}.reasoning_replay"),
-            entry.reasoning_replay.as_str(),
+            entry.replay_policy().as_str(),
         );
         self.put(&format!("{path}.on_error"), entry.on_error.as_str());
         self.put(&format!("{path}.content_mode"), entry.content_mode.as_str());

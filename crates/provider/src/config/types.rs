@@ -5,11 +5,13 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde_json::Value;
 use twopass_core::chat::{Sampling, ThinkTag};
+pub use twopass_core::control::ReplayPolicy as ReasoningReplay;
 use twopass_core::tool_parser::{CustomDialect, ToolDialect};
 use url::Url;
 
 use super::environment::Environment;
 use super::origin::Origins;
+use crate::preset::Preset;
 
 /// Declares an enum whose variants have names in the configuration.
 macro_rules! named_enum {
@@ -74,20 +76,6 @@ named_enum! {
         ThinkTags = "think_tags",
         /// Never look for tags.
         DirectResponse = "direct_response",
-    }
-}
-
-named_enum! {
-    /// What of past reasoning goes back into a request (row G8).
-    ReasoningReplay {
-        /// Nothing.
-        None = "none",
-        /// The last reasoning turn's.
-        KeepLast = "keep-last",
-        /// All of it.
-        Full = "full",
-        /// All that the service demands.
-        Required = "required",
     }
 }
 
@@ -169,6 +157,8 @@ pub struct ProviderConfig {
     pub name: String,
     /// What turns its requests into events.
     pub backend: BackendKind,
+    /// The row of known endpoints that it named; `None` = found by its address.
+    pub preset: Option<&'static str>,
     /// A catalogue name, a `.gguf` path, or the remote id, verbatim (row A15).
     pub model_name: String,
     /// Whether think tags are looked for.
@@ -177,8 +167,8 @@ pub struct ProviderConfig {
     pub tool_parser: ToolParserName,
     /// The dialects of the user's own that `tool_parser` may name.
     pub dialects: Vec<ToolDialect>,
-    /// What of past reasoning goes back.
-    pub reasoning_replay: ReasoningReplay,
+    /// What of past reasoning goes back; `None` = as the endpoint's preset says.
+    pub reasoning_replay: Option<ReasoningReplay>,
     /// What the facade does with run-time errors.
     pub on_error: OnError,
     /// What a client's message content holds.
@@ -207,6 +197,8 @@ pub struct ApiConfig {
     pub key_fault: Option<String>,
     /// Deadlines.
     pub timeouts: Timeouts,
+    /// Further headers of every request.
+    pub headers: Vec<(String, SecretString)>,
     /// How often a retryable failure is tried again.
     pub max_retries: u32,
 }
@@ -455,6 +447,19 @@ impl ProviderConfig {
         Self::with_defaults(name, BackendKind::Embedded, model_name)
     }
 
+    /// What is known of the entry's endpoint.
+    #[must_use]
+    pub fn preset(&self) -> &'static Preset {
+        Preset::of(self.backend, self.preset, self.api.base_url.as_ref())
+    }
+
+    /// What of past reasoning goes back.
+    #[must_use]
+    pub fn replay_policy(&self) -> ReasoningReplay {
+        self.reasoning_replay
+            .unwrap_or(self.preset().facts.reasoning_replay)
+    }
+
     /// An entry of this backend with every default.
     #[must_use]
     pub fn with_defaults(name: &str, backend: BackendKind, model_name: &str) -> Self {
@@ -470,11 +475,12 @@ impl ProviderConfig {
         Self {
             name: name.to_owned(),
             backend,
+            preset: None,
             model_name: model_name.to_owned(),
             parsing_format: ParsingFormat::ThinkTags,
             tool_parser: ToolParserName(tool_parser.to_owned()),
             dialects: Vec::new(),
-            reasoning_replay: ReasoningReplay::None,
+            reasoning_replay: None,
             on_error: OnError::Message,
             content_mode: ContentMode::Raw,
             api: ApiConfig {

@@ -187,7 +187,7 @@ async fn refusals_of_the_hub_are_typed() {
         (
             "500 Internal Server Error",
             ErrorKind::UpstreamError,
-            "the server answered 500 Internal Server Error",
+            "HTTP 500 without a body",
         ),
     ] {
         let hub = play(vec![answer(status, "content-length: 0\r\n", b"")]).await;

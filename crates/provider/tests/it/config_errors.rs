@@ -221,12 +221,15 @@ fn a4_dialects_of_the_file() {
 
 #[test]
 fn later_backends_are_refused_by_name() {
-    let cases = ["openai", "openai_responses", "anthropic", "ollama", "completions"].map(|backend| {
-        format!("providers:\n  - {{name: a, provider_backend: {backend}, model_name: m, api_config: {{base_url: http://localhost:1}}}}\n")
-    });
-    let text: String = cases
-        .iter()
-        .map(|yaml| error_of(yaml, &[]) + "\n")
-        .collect();
-    insta::assert_snapshot!(text);
+    let yaml = "providers:\n  - {name: a, provider_backend: completions, model_name: m, api_config: {base_url: http://localhost:1}}\n";
+    insta::assert_snapshot!(error_of(yaml, &[]), @"provider `a`: `provider_backend: completions` is not built yet");
+}
+
+// Row M7: a misspelt key is named as such, not as the one that is then missing.
+#[test]
+fn m7_a_misspelt_key_is_not_masked_by_a_missing_one() {
+    let yaml = "providers:\n  - {name: a, provider_backend: ollama, model_nam: m}\n";
+    let error = error_of(yaml, &[]);
+    let named = "`providers[0].model_nam`: unknown key, did you mean `model_name`?";
+    assert!(error.contains(named), "{error}");
 }

@@ -9,6 +9,7 @@
 use twopass_replay::{Answer, Pace, Server};
 
 mod catalogue;
+mod chat;
 mod config_errors;
 mod config_load;
 mod facade;

@@ -15,7 +15,7 @@ const DOCUMENTED: &str = r#"{"thinking": "...", "response": "I'll update memory.
 
 pub(crate) fn provider(server: &Server, lines: &str) -> Provider {
     let yaml = format!(
-        "providers:\n  - name: n\n    provider_backend: vllm_native\n    model_name: org/m.1\n    api_config:\n      base_url: {}/v1\n      api_key_env: K\n      timeout_s: {{connect: 2, first_token: 0.4, idle: 0.4, total: 2}}\n{lines}",
+        "providers:\n  - name: n\n    provider_backend: vllm_native\n    model_name: org/m.1\n    api_config:\n      base_url: {}/v1\n      api_key_env: K\n      timeout_s: {{connect: 2, first_token: 0.4, idle: 0.4, total: 2}}\n      max_retries: 0\n{lines}",
         server.url()
     );
     let config =
@@ -162,21 +162,21 @@ async fn b14_failures_are_typed() {
             ErrorKind::BadRequest,
             Some(400),
             false,
-            "provider `n`: the server answered 400 Bad Request: `stop[0]`: empty",
+            "provider `n`: HTTP 400: `stop[0]`: empty",
         ),
         (
             Answer::new(401, "text/plain", "no"),
             ErrorKind::Auth,
             Some(401),
             false,
-            "provider `n`: the server answered 401 Unauthorized",
+            "provider `n`: HTTP 401: no",
         ),
         (
             Answer::new(404, json, r#"{"detail":"Not Found"}"#),
             ErrorKind::NotFound,
             Some(404),
             false,
-            "provider `n`: the server answered 404 Not Found: Not Found",
+            "provider `n`: HTTP 404: Not Found",
         ),
         (
             Answer::new(
@@ -188,21 +188,21 @@ async fn b14_failures_are_typed() {
             ErrorKind::QueueFull,
             Some(429),
             true,
-            "provider `n`: the server answered 429 Too Many Requests: busy",
+            "provider `n`: HTTP 429: busy",
         ),
         (
             Answer::new(500, "text/html", "<html>"),
             ErrorKind::UpstreamError,
             Some(500),
             true,
-            "provider `n`: the server answered 500 Internal Server Error",
+            "provider `n`: HTTP 500 with an HTML page: ",
         ),
         (
             Answer::new(302, "text/plain", "").with_header("location", "http://127.0.0.1:1/"),
-            ErrorKind::UpstreamError,
+            ErrorKind::InvalidResponse,
             Some(302),
-            true,
-            "provider `n`: the server answered 302 Found",
+            false,
+            "provider `n`: HTTP 302 without a body",
         ),
         (
             Answer::new(200, json, "garbage"),

@@ -342,7 +342,7 @@ fn g8_history_goes_back_by_the_replay_policy() {
         (ReasoningReplay::Full, [Some("one"), Some("two")]),
     ] {
         let mut config = ProviderConfig::embedded("p", "m");
-        config.reasoning_replay = replay;
+        config.reasoning_replay = Some(replay);
         let request = plan_request(&config, history.clone(), CallOptions::default()).unwrap();
         let reasoning: Vec<_> = [1, 3]
             .iter()

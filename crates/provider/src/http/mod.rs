@@ -2,23 +2,24 @@
 //! by kind.
 //!
 //! Redirects are never followed: they would carry the prompt, and a key, to an address that
-//! nobody configured. Bodies that we read whole are bounded.
+//! nobody configured. Bodies are read in bounded pieces.
+
+mod body;
 
 use std::future::Future;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use reqwest::header::{HeaderMap, RETRY_AFTER};
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, Response};
 use tokio::time::Instant;
-use twopass_wire::error::ErrorBody;
+use twopass_wire::fault::Fault;
+
+pub(crate) use body::Body;
 
 use crate::{ErrorKind, ProviderError};
 
 /// The most bytes of an error body that are read.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
-/// The most bytes of a whole reply that are read.
-const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 /// Idle connections kept per host.
 const MAX_IDLE_CONNECTIONS: usize = 32;
 
@@ -85,84 +86,30 @@ impl Deadline {
     }
 }
 
-/// Reads a body whole.
-///
-/// # Errors
-/// The connection broke, or the body is over 64 MiB.
-pub(crate) async fn read_body(mut response: Response) -> Result<Vec<u8>, ProviderError> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response
-        .chunk()
-        .await
-        .map_err(|error| transport_error(&error))?
-    {
-        if body.len() + chunk.len() > MAX_REPLY_BYTES {
-            return Err(ProviderError::new(
-                ErrorKind::InvalidResponse,
-                format!("the reply is larger than {MAX_REPLY_BYTES} bytes"),
-            ));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
-}
-
-/// The error of a response whose status is not a success.
-pub(crate) async fn status_error(mut response: Response) -> ProviderError {
-    let status = response.status();
-    let retry_after = retry_after(response.headers());
-    let mut body = Vec::new();
+/// The fault of a response whose status is not a success, and its body, cut.
+pub(crate) async fn status_fault(response: Response) -> Result<(Fault, Vec<u8>), ProviderError> {
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
+    let mut text = Vec::new();
+    let mut body = Body::new(response)?;
     // A body that breaks off still has its status.
-    while let Ok(Some(chunk)) = response.chunk().await {
-        body.extend_from_slice(&chunk);
-        if body.len() >= MAX_ERROR_BODY_BYTES {
+    while let Ok(Some(chunk)) = body.chunk().await {
+        text.extend_from_slice(&chunk);
+        if text.len() >= MAX_ERROR_BODY_BYTES {
+            text.truncate(MAX_ERROR_BODY_BYTES);
             break;
         }
     }
-    let said = ErrorBody::from_json(&body).unwrap_or_default();
-    let kind = ErrorKind::from_name(&said.kind).unwrap_or_else(|| kind_of_status(status));
-    let reason = status.canonical_reason().unwrap_or("unknown status");
-    let message = if said.message.is_empty() {
-        format!("the server answered {} {reason}", status.as_u16())
-    } else {
-        format!(
-            "the server answered {} {reason}: {}",
-            status.as_u16(),
-            said.message
-        )
-    };
-    let error = ProviderError::new(kind, message)
-        .with_status(status.as_u16())
-        .with_retry_after(retry_after);
-    match said.param {
-        Some(param) => error.with_param(param),
-        None => error,
+    let headers = headers
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0.0, |since| since.as_secs_f64());
+    let mut fault = Fault::from_response(status, headers, &text, now);
+    if !fault.message.starts_with("HTTP ") {
+        fault.message = format!("HTTP {status}: {}", fault.message);
     }
-}
-
-fn kind_of_status(status: StatusCode) -> ErrorKind {
-    match status.as_u16() {
-        401 | 403 => ErrorKind::Auth,
-        402 => ErrorKind::QuotaExhausted,
-        404 => ErrorKind::NotFound,
-        408 => ErrorKind::TimeoutTotal,
-        429 => ErrorKind::RateLimited,
-        503 | 529 => ErrorKind::Overloaded,
-        400..=499 => ErrorKind::BadRequest,
-        _ => ErrorKind::UpstreamError,
-    }
-}
-
-/// `Retry-After` in seconds; the date form is left to the clock's owner.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds: f64 = headers
-        .get(RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .trim()
-        .parse()
-        .ok()?;
-    Duration::try_from_secs_f64(seconds).ok()
+    Ok((fault, text))
 }
 
 /// The error of an exchange that broke below HTTP. Never holds the address's query or key.

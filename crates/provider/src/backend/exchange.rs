@@ -1,0 +1,387 @@
+//! One request and its answer over HTTP, whatever the format.
+//!
+//! ```text
+//!  post -> status -> body pieces -> frames (SSE, lines, one whole) -> decoder -> items
+//! ```
+//! A request that fails before its first output is sent again by the rules of
+//! [`Retries`]; one that gave output is not. A stream that broke after its own end counts as
+//! complete (case rule 16). Cancel points: the waits for the network and between retries.
+//! Dropping an [`Exchange`] closes its connection.
+
+use std::collections::VecDeque;
+
+use futures_util::FutureExt;
+use reqwest::Client;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use twopass_core::chat::{Delivery, Event, Reply};
+use twopass_wire::fault::Fault;
+use twopass_wire::ndjson;
+use twopass_wire::sse::{self, EventTooLarge, SseEvent};
+use url::Url;
+
+use super::TurnItem;
+use crate::config::Timeouts;
+use crate::http::{self, Body, Deadline};
+use crate::retry::Retries;
+use crate::{ErrorKind, ProviderError};
+
+/// The most bytes of a whole reply that are read.
+const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
+
+/// Reads the answer to one request.
+pub(crate) trait Decoder: Send {
+    /// Reads one frame of a stream; a line is an event without a name.
+    fn push(&mut self, event: &SseEvent, out: &mut Vec<Event>) -> Result<(), ProviderError>;
+
+    /// Reads a whole answer.
+    fn push_whole(&mut self, body: &[u8], out: &mut Vec<Event>) -> Result<(), ProviderError>;
+
+    /// True once nothing more can come.
+    fn is_done(&self) -> bool;
+
+    /// Ends the turn; an error if the answer was not complete.
+    fn finish(&mut self, out: &mut Vec<Event>) -> Result<Reply, ProviderError>;
+
+    /// The error of an answer that was no success.
+    fn refusal(&self, fault: Fault, _body: &[u8]) -> ProviderError {
+        fault.into()
+    }
+}
+
+/// How a format frames its streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// Server-sent events.
+    Sse,
+    /// JSON lines.
+    Lines,
+}
+
+/// A request ready to be sent.
+pub(crate) struct Call {
+    pub(crate) url: Url,
+    pub(crate) body: String,
+    pub(crate) framing: Framing,
+    pub(crate) delivery: Delivery,
+    pub(crate) decoder: Box<dyn Decoder>,
+}
+
+/// Where requests of one entry go.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
+    client: Client,
+    headers: HeaderMap,
+    timeouts: Timeouts,
+    max_retries: u32,
+}
+
+impl Endpoint {
+    /// An endpoint that sends these headers with every request. Opens no connection.
+    ///
+    /// # Errors
+    /// TLS cannot start.
+    pub(crate) fn new(
+        headers: HeaderMap,
+        timeouts: Timeouts,
+        max_retries: u32,
+    ) -> Result<Self, ProviderError> {
+        Ok(Self {
+            client: http::client(timeouts.connect)?,
+            headers,
+            timeouts,
+            max_retries,
+        })
+    }
+
+    /// The end of a turn that begins now.
+    pub(crate) fn total_deadline(&self) -> Deadline {
+        Deadline::after(self.timeouts.total, ErrorKind::TimeoutTotal)
+    }
+
+    /// Sends the request, again if need be, and reads up to its first output or its end.
+    ///
+    /// # Errors
+    /// The last attempt's error.
+    pub(crate) async fn open(
+        &self,
+        call: impl Fn() -> Call,
+        total: Deadline,
+    ) -> Result<Exchange, ProviderError> {
+        let mut retries = Retries::new(self.max_retries, total);
+        loop {
+            match self.attempt(call(), total).await {
+                Ok(exchange) => return Ok(exchange),
+                Err(error) => retries.wait(error).await?,
+            }
+        }
+    }
+
+    async fn attempt(&self, call: Call, total: Deadline) -> Result<Exchange, ProviderError> {
+        let first = match call.delivery {
+            Delivery::Stream => {
+                Deadline::after(self.timeouts.first_token, ErrorKind::TimeoutFirstToken)
+                    .earlier(total)
+            }
+            // No output can come before the whole.
+            Delivery::Whole => total,
+        };
+        let json = HeaderValue::from_static("application/json");
+        let post = self
+            .client
+            .post(call.url.clone())
+            .headers(self.headers.clone())
+            .header(CONTENT_TYPE, json)
+            .body(call.body);
+        let sent = first.wait(post.send()).await?;
+        let response = sent.map_err(|error| locate(&error, &call.url))?;
+        if !response.status().is_success() {
+            let (fault, body) = first.wait(http::status_fault(response)).await??;
+            return Err(call.decoder.refusal(fault, &body));
+        }
+        let content_type = response.headers().get(CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok());
+        let framer = Framer::of(
+            content_type.unwrap_or_default(),
+            &call.framing,
+            call.delivery,
+        );
+        let mut exchange = Exchange {
+            body: Some(Body::new(response)?),
+            framer,
+            decoder: call.decoder,
+            timeouts: self.timeouts,
+            total,
+            next: first,
+            items: VecDeque::new(),
+            failed: None,
+            has_output: false,
+        };
+        exchange.until_output().await?;
+        Ok(exchange)
+    }
+}
+
+/// A transport error with the address that it concerns: host and port, never a query.
+fn locate(error: &reqwest::Error, url: &Url) -> ProviderError {
+    let error = http::transport_error(error);
+    let host = url.host_str().unwrap_or("?");
+    let port = url.port_or_known_default().unwrap_or(0);
+    ProviderError::new(error.kind(), format!("{} ({host}:{port})", error.message()))
+}
+
+/// A running answer.
+pub(crate) struct Exchange {
+    /// `None` once everything was read.
+    body: Option<Body>,
+    framer: Framer,
+    decoder: Box<dyn Decoder>,
+    timeouts: Timeouts,
+    total: Deadline,
+    /// When the next output is due.
+    next: Deadline,
+    items: VecDeque<TurnItem>,
+    /// Given out after the items that came before it.
+    failed: Option<ProviderError>,
+    has_output: bool,
+}
+
+impl Exchange {
+    /// The next item; `None` after the last one. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<Result<TurnItem, ProviderError>> {
+        loop {
+            if let Some(item) = self.items.pop_front() {
+                return Some(Ok(item));
+            }
+            if let Some(error) = self.failed.take() {
+                return Some(Err(error));
+            }
+            self.body.as_ref()?;
+            self.read().await;
+        }
+    }
+
+    async fn until_output(&mut self) -> Result<(), ProviderError> {
+        while !self.has_output && self.body.is_some() {
+            self.read().await;
+        }
+        match self.failed.take() {
+            Some(error) if !self.has_output => Err(error),
+            failed => {
+                self.failed = failed;
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads one piece and what it completes.
+    async fn read(&mut self) {
+        let Some(body) = &mut self.body else { return };
+        match self.next.wait(body.chunk()).await {
+            Ok(Ok(Some(bytes))) => self.take(&bytes),
+            Ok(Ok(None)) => self.end(None),
+            Ok(Err(error)) | Err(error) => self.end(Some(error)),
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        let mut frames = Vec::new();
+        let taken = self.framer.push(bytes, &mut frames);
+        self.decode(&frames);
+        if let (Err(error), None) = (taken, &self.failed) {
+            self.fail(error);
+        }
+        if self.body.is_some() && self.decoder.is_done() {
+            // The end of the body is usually there already; reading it keeps the connection.
+            if let Some(body) = &mut self.body {
+                let _ = body.chunk().now_or_never();
+            }
+            self.end(None);
+        }
+    }
+
+    fn decode(&mut self, frames: &[SseEvent]) {
+        for frame in frames {
+            let mut events = Vec::new();
+            let read = self.decoder.push(frame, &mut events);
+            self.keep(events);
+            if let Err(error) = read {
+                self.fail(error);
+                return;
+            }
+        }
+    }
+
+    /// Queues events. Comments are no output: only output moves the deadline (case rule 20).
+    fn keep(&mut self, events: Vec<Event>) {
+        if events.iter().any(is_output) {
+            self.has_output = true;
+            self.next =
+                Deadline::after(self.timeouts.idle, ErrorKind::TimeoutIdle).earlier(self.total);
+        }
+        self.items.extend(events.into_iter().map(TurnItem::Event));
+    }
+
+    fn fail(&mut self, error: ProviderError) {
+        self.body = None;
+        self.failed = Some(error.with_output_sent(self.has_output));
+    }
+
+    /// The input is over, or broke for this cause. What is complete counts as complete.
+    fn end(&mut self, cause: Option<ProviderError>) {
+        let mut events = Vec::new();
+        let rest = match &mut self.framer {
+            Framer::Whole(_) if cause.is_some() => Ok(()),
+            Framer::Whole(body) => self.decoder.push_whole(body, &mut events),
+            framer => {
+                let mut frames = Vec::new();
+                framer.finish(&mut frames);
+                self.decode(&frames);
+                Ok(())
+            }
+        };
+        if self.failed.is_some() {
+            return;
+        }
+        let reply = rest.and_then(|()| self.decoder.finish(&mut events));
+        self.keep(events);
+        self.body = None;
+        match reply {
+            Ok(reply) => self.items.push_back(TurnItem::Done(Box::new(reply))),
+            Err(error) => self.fail(cause.unwrap_or(error)),
+        }
+    }
+}
+
+/// True for what the model wrote.
+fn is_output(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::ReasoningDelta(_)
+            | Event::TextDelta(_)
+            | Event::CallStarted { .. }
+            | Event::ArgumentsDelta { .. }
+            | Event::CallFinished { .. }
+    )
+}
+
+/// Cuts a body into frames.
+enum Framer {
+    Sse(sse::Decoder),
+    Lines(ndjson::Decoder),
+    /// One frame, at the end of the body.
+    Whole(Vec<u8>),
+    /// The content type tells nothing: the first character will.
+    Unknown(Framing),
+}
+
+impl Framer {
+    fn of(content_type: &str, framing: &Framing, delivery: Delivery) -> Self {
+        let content_type = content_type.to_ascii_lowercase();
+        let says = |word: &str| content_type.contains(word);
+        if says("event-stream") {
+            Self::Sse(sse::Decoder::new(sse::DecoderOptions::default()))
+        } else if says("ndjson") || says("jsonl") || says("json-lines") {
+            Self::Lines(ndjson::Decoder::default())
+        } else if says("json") || says("html") || delivery == Delivery::Whole {
+            Self::Whole(Vec::new())
+        } else {
+            Self::Unknown(*framing)
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<SseEvent>) -> Result<(), ProviderError> {
+        match self {
+            Self::Sse(decoder) => decoder.push(bytes, out).map_err(too_large),
+            Self::Lines(decoder) => {
+                let mut lines = Vec::new();
+                let pushed = decoder.push(bytes, &mut lines);
+                out.extend(lines.into_iter().map(line_event));
+                pushed.map_err(too_large)
+            }
+            Self::Whole(body) => {
+                if body.len() + bytes.len() > MAX_REPLY_BYTES {
+                    return Err(ProviderError::new(
+                        ErrorKind::EventTooLarge,
+                        format!("the reply is larger than {MAX_REPLY_BYTES} bytes"),
+                    ));
+                }
+                body.extend_from_slice(bytes);
+                Ok(())
+            }
+            Self::Unknown(framing) => {
+                let Some(first) = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) else {
+                    return Ok(());
+                };
+                *self = match (first, framing) {
+                    (b'{', Framing::Lines) => Self::Lines(ndjson::Decoder::default()),
+                    (b'{' | b'[' | b'<', _) => Self::Whole(Vec::new()),
+                    _ => Self::Sse(sse::Decoder::new(sse::DecoderOptions::default())),
+                };
+                self.push(bytes, out)
+            }
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<SseEvent>) {
+        match self {
+            Self::Sse(decoder) => decoder.finish(out),
+            Self::Lines(decoder) => {
+                let mut lines = Vec::new();
+                decoder.finish(&mut lines);
+                out.extend(lines.into_iter().map(line_event));
+            }
+            Self::Whole(_) | Self::Unknown(_) => {}
+        }
+    }
+}
+
+fn line_event(data: String) -> SseEvent {
+    SseEvent {
+        event: "message".to_owned(),
+        data,
+    }
+}
+
+fn too_large(error: EventTooLarge) -> ProviderError {
+    ProviderError::new(ErrorKind::EventTooLarge, error.to_string())
+}

@@ -1,0 +1,174 @@
+//! Text of a chat service that may hold think tags and call markup, read by the turn parser;
+//! what came structured passes by (rows B11, G2, H12).
+
+use twopass_core::chat::{
+    Diagnostic, DiagnosticKind, Event, PassReport, Reply, StopReason, ToolChoice,
+};
+use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use twopass_core::reasoning_parser::ReasoningSyntax;
+use twopass_core::tool_parser::{CallRules, ToolSyntax};
+
+/// Reads one turn.
+pub(crate) struct MarkupReader {
+    parser: TurnParser,
+    reply: ReplyAssembler,
+    calls: Numbering,
+    n_finished: usize,
+    forces_call: bool,
+}
+
+impl MarkupReader {
+    /// A reader that looks for these tags and calls. Whether the prompt opened a think block
+    /// is not known: the service renders it.
+    pub(crate) fn new(reasoning: ReasoningSyntax, tools: ToolSyntax, mut calls: CallRules) -> Self {
+        let forces_call = calls.choice.forces_call();
+        // Whether a demanded call came is only known here, where structured ones count too.
+        calls.choice = match calls.choice {
+            ToolChoice::Required => ToolChoice::Auto,
+            ToolChoice::Named(name) => ToolChoice::Only(name),
+            other => other,
+        };
+        Self {
+            parser: TurnParser::new(TurnParserOptions {
+                reasoning,
+                tools,
+                prompt_opened: None,
+                calls,
+                ..TurnParserOptions::default()
+            }),
+            reply: ReplyAssembler::new(),
+            calls: Numbering::default(),
+            n_finished: 0,
+            forces_call,
+        }
+    }
+
+    /// Takes an event of the service; appends what it means.
+    pub(crate) fn handle(&mut self, event: Event, out: &mut Vec<Event>) {
+        match event {
+            Event::TextDelta(text) => {
+                let mut events = Vec::new();
+                self.parser.push(&text, &mut events);
+                self.emit_parsed(events, out);
+            }
+            mut event => {
+                self.calls.renumber(&mut event, Source::Service);
+                self.emit(event, out);
+            }
+        }
+    }
+
+    /// Ends the turn with the service's own account of it.
+    pub(crate) fn finish(
+        &mut self,
+        whole: &Reply,
+        reports: Vec<PassReport>,
+        out: &mut Vec<Event>,
+    ) -> Reply {
+        let end = TurnEnd {
+            stop_reason: whole.stop_reason.clone(),
+            stop_string: match &whole.stop_reason {
+                StopReason::StopSequence(stop) => Some(stop.clone()),
+                _ => None,
+            },
+        };
+        let mut events = Vec::new();
+        let parsed = self.parser.finish(&end, &mut events);
+        self.emit_parsed(events, out);
+        if self.forces_call && self.n_finished == 0 {
+            let message = "a tool call was required and none came";
+            let missing = Diagnostic::new(DiagnosticKind::MissingToolCall, message);
+            self.emit(Event::Diagnostic(missing), out);
+        }
+        for report in reports {
+            self.emit(Event::PassFinished(report), out);
+        }
+        // Calls decide (case rule 14).
+        let stop_reason = match parsed {
+            StopReason::Length | StopReason::ContentFilter | StopReason::Cancelled => parsed,
+            _ if self.n_finished > 0 => StopReason::ToolCalls,
+            other => other,
+        };
+        Reply {
+            usage: whole.usage,
+            ..std::mem::take(&mut self.reply).finish(stop_reason)
+        }
+    }
+
+    fn emit_parsed(&mut self, events: Vec<Event>, out: &mut Vec<Event>) {
+        for mut event in events {
+            self.calls.renumber(&mut event, Source::Text);
+            self.emit(event, out);
+        }
+    }
+
+    fn emit(&mut self, event: Event, out: &mut Vec<Event>) {
+        match &event {
+            Event::Reclassified => self.n_finished = 0,
+            Event::CallFinished { .. } => self.n_finished += 1,
+            _ => {}
+        }
+        self.reply.handle(&event);
+        out.push(event);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Service,
+    Text,
+}
+
+/// The calls of both sources in one order, no id used twice.
+#[derive(Debug, Default)]
+struct Numbering {
+    calls: Vec<NumberedCall>,
+}
+
+#[derive(Debug)]
+struct NumberedCall {
+    source: Source,
+    source_idx: usize,
+    id: String,
+}
+
+impl Numbering {
+    fn renumber(&mut self, event: &mut Event, source: Source) {
+        let (call_idx, id) = match event {
+            Event::CallStarted { call_idx, id, .. } => (call_idx, Some(id)),
+            Event::ArgumentsDelta { call_idx, .. } => (call_idx, None),
+            Event::CallFinished { call_idx, call } => (call_idx, Some(&mut call.id)),
+            Event::CallRejected { call_idx, call } => (call_idx, Some(&mut call.id)),
+            _ => return,
+        };
+        let known = self
+            .calls
+            .iter()
+            .position(|call| call.source == source && call.source_idx == *call_idx);
+        let at = known.unwrap_or_else(|| {
+            let given = id.as_deref().map_or("", String::as_str);
+            let call = NumberedCall {
+                source,
+                source_idx: *call_idx,
+                id: self.free_id(given),
+            };
+            self.calls.push(call);
+            self.calls.len() - 1
+        });
+        *call_idx = at;
+        if let Some(id) = id {
+            id.clone_from(&self.calls[at].id);
+        }
+    }
+
+    /// The id itself, or one made from it that no call of the turn bears.
+    fn free_id(&self, id: &str) -> String {
+        let is_free = |id: &String| self.calls.iter().all(|call| call.id != *id);
+        let mut candidates = (2_u32..).map(|n| format!("{id}_{n}"));
+        let own = id.to_owned();
+        if is_free(&own) {
+            return own;
+        }
+        candidates.find(is_free).unwrap_or(own)
+    }
+}
