@@ -125,6 +125,7 @@ impl Engine {
             abort,
             max_streams: options.max_streams as usize,
             cached_sequences: cached_sequences as usize,
+            cached_bytes: options.cached_bytes,
             step_tokens: options.step_tokens as usize,
             shared_step_tokens: options.shared_step_tokens(),
             is_stateful,

@@ -26,9 +26,12 @@ pub struct EngineOptions {
     /// Tokens that a stream may be ahead of its reader, at least 1. Default 256. A stream
     /// whose reader is slower sits out until the reader has caught up.
     pub output_tokens: u32,
-    /// Finished sequences kept for reuse as prefixes, 0 to 127. Default 16. They give way
-    /// when cells are needed, the least recently used first.
+    /// Finished sequences kept for reuse as prefixes, 0 to 127. Default 16. They leave the
+    /// cells when another stream begins, and come back when a prompt goes on from them; the
+    /// least recently used give way first.
     pub cached_sequences: u32,
+    /// Memory for kept sequences outside the cells. Default 1 GiB.
+    pub cached_bytes: usize,
     /// Layers computed on a GPU, if one was compiled in. Default 0.
     pub gpu_layers: u32,
 }
@@ -49,6 +52,7 @@ impl EngineOptions {
             queue_len: 64,
             output_tokens: 256,
             cached_sequences: 16,
+            cached_bytes: 1 << 30,
             gpu_layers: 0,
         }
     }

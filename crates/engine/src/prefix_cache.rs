@@ -1,14 +1,25 @@
-//! Which finished sequences lie in the KV cache, and which of them a prompt can go on from.
+//! Which finished sequences are kept, and which of them a prompt can go on from.
 //!
-//! This file only keeps the books; the scheduler moves the cells.
+//! A kept sequence lies in the KV cache until another turn is admitted, then outside it, as
+//! bytes: the cells of a sequence that nobody generates on still cost every stream time,
+//! since attention runs over all cells up to the last one in use. This file only keeps the
+//! books; the scheduler moves the cells.
 
 use crate::TokenId;
 
-/// A sequence in the cache that nobody is generating on.
+/// Where a kept sequence is.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// In the context, under this number.
+    Cells(u32),
+    /// Outside it, as llama.cpp writes a sequence's state.
+    Parked(Vec<u8>),
+}
+
+/// A sequence that nobody is generating on.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Its number in the context.
-    pub(crate) sequence: u32,
+    pub(crate) place: Place,
     /// What it holds.
     pub(crate) tokens: Vec<TokenId>,
 }
@@ -18,13 +29,16 @@ pub(crate) struct Entry {
 pub(crate) struct PrefixCache {
     entries: Vec<Entry>,
     limit: usize,
+    /// Most bytes of parked sequences.
+    limit_bytes: usize,
 }
 
 impl PrefixCache {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, limit_bytes: usize) -> Self {
         Self {
             entries: Vec::new(),
             limit,
+            limit_bytes,
         }
     }
 
@@ -48,10 +62,14 @@ impl PrefixCache {
         &self.entries[idx].tokens
     }
 
-    /// Marks an entry as just used and returns its sequence.
-    pub(crate) fn touch(&mut self, idx: usize) -> u32 {
+    /// Marks an entry as just used: it is the latest now.
+    pub(crate) fn touch(&mut self, idx: usize) {
         self.entries[idx..].rotate_left(1);
-        self.entries[self.entries.len() - 1].sequence
+    }
+
+    /// The most recently used entry.
+    pub(crate) fn latest(&self) -> Option<&Entry> {
+        self.entries.last()
     }
 
     /// Takes an entry out.
@@ -59,29 +77,65 @@ impl PrefixCache {
         self.entries.remove(idx)
     }
 
-    /// Keeps a sequence as the most recently used one. Returns the sequences that gave way:
-    /// those that it contains (unless `keep_prefixes`) and, over the limit, the oldest.
+    /// Keeps a sequence as the most recently used one. Returns the sequences in the context
+    /// that gave way: those that it contains (unless `keep_prefixes`) and, over the limit,
+    /// the oldest.
     pub(crate) fn insert(&mut self, entry: Entry, keep_prefixes: bool) -> Vec<u32> {
         let mut gone = Vec::new();
         if !keep_prefixes {
-            self.entries.retain(|old| {
-                let is_contained = entry.tokens.starts_with(&old.tokens);
-                if is_contained {
-                    gone.push(old.sequence);
-                }
-                !is_contained
-            });
+            let is_contained = |old: &mut Entry| entry.tokens.starts_with(&old.tokens);
+            gone.extend(self.entries.extract_if(.., is_contained));
         }
         self.entries.push(entry);
-        while self.entries.len() > self.limit {
-            gone.push(self.entries.remove(0).sequence);
+        let n_over = self.entries.len().saturating_sub(self.limit);
+        gone.extend(self.entries.drain(..n_over));
+        gone.iter().filter_map(Entry::sequence).collect()
+    }
+
+    /// Takes out the least recently used entry that lies in the context.
+    pub(crate) fn evict(&mut self) -> Option<u32> {
+        let idx = self.entries.iter().position(|e| e.sequence().is_some())?;
+        self.entries.remove(idx).sequence()
+    }
+
+    /// Moves every entry out of the context: `save` gives a sequence's bytes, or `None` where
+    /// that fails and the entry is dropped. Returns the sequences to free.
+    pub(crate) fn park(&mut self, mut save: impl FnMut(u32) -> Option<Vec<u8>>) -> Vec<u32> {
+        let mut gone = Vec::new();
+        self.entries.retain_mut(|entry| {
+            let Some(sequence) = entry.sequence() else {
+                return true;
+            };
+            gone.push(sequence);
+            match save(sequence) {
+                Some(bytes) => {
+                    entry.place = Place::Parked(bytes);
+                    true
+                }
+                None => false,
+            }
+        });
+        let mut n_bytes: usize = self.entries.iter().map(Entry::n_bytes).sum();
+        while n_bytes > self.limit_bytes {
+            n_bytes -= self.entries.remove(0).n_bytes();
         }
         gone
     }
+}
 
-    /// Takes out the least recently used entry.
-    pub(crate) fn evict(&mut self) -> Option<u32> {
-        (!self.entries.is_empty()).then(|| self.entries.remove(0).sequence)
+impl Entry {
+    fn sequence(&self) -> Option<u32> {
+        match self.place {
+            Place::Cells(sequence) => Some(sequence),
+            Place::Parked(_) => None,
+        }
+    }
+
+    fn n_bytes(&self) -> usize {
+        match &self.place {
+            Place::Cells(_) => 0,
+            Place::Parked(bytes) => bytes.len(),
+        }
     }
 }
 
@@ -96,31 +150,49 @@ mod tests {
 
     fn entry(sequence: u32, tokens: &[TokenId]) -> Entry {
         Entry {
-            sequence,
+            place: Place::Cells(sequence),
             tokens: tokens.to_vec(),
         }
     }
 
     #[test]
     fn the_longest_beginning_wins_and_use_protects_from_eviction() {
-        let mut cache = PrefixCache::new(2);
+        let mut cache = PrefixCache::new(2, 100);
         assert!(cache.insert(entry(0, &[1, 2, 3]), false).is_empty());
         assert!(cache.insert(entry(1, &[1, 9]), false).is_empty());
         assert_eq!(cache.longest(&[1, 2, 7], false), Some((0, 2)));
         assert_eq!(cache.longest(&[1, 2, 7], true), None);
         assert_eq!(cache.longest(&[5], false), None);
-        assert_eq!(cache.touch(0), 0);
+        cache.touch(0);
+        assert_eq!(cache.latest().and_then(Entry::sequence), Some(0));
         assert_eq!(cache.insert(entry(2, &[4]), false), [1]);
         assert_eq!(cache.evict(), Some(0));
     }
 
     #[test]
     fn a_longer_sequence_replaces_its_own_beginning() {
-        let mut cache = PrefixCache::new(4);
+        let mut cache = PrefixCache::new(4, 100);
         cache.insert(entry(0, &[1, 2]), false);
         assert_eq!(cache.insert(entry(1, &[1, 2, 3]), false), [0]);
         assert_eq!(cache.len(), 1);
         cache.insert(entry(2, &[1, 2, 3, 4]), true);
         assert_eq!(cache.len(), 2);
+    }
+
+    #[test]
+    fn parked_sequences_are_found_and_bounded_by_bytes() {
+        let mut cache = PrefixCache::new(4, 100);
+        cache.insert(entry(0, &[1, 2]), false);
+        cache.insert(entry(1, &[3, 4]), false);
+        cache.insert(entry(2, &[5, 6]), false);
+        let sizes = [60, 50, 40];
+        let save = |n: u32| (n != 1).then(|| vec![0; sizes[n as usize]]);
+        assert_eq!(cache.park(save), [0, 1, 2]);
+        assert_eq!((cache.len(), cache.evict()), (2, None));
+        assert_eq!(cache.longest(&[5, 6, 7], true), Some((1, 2)));
+        cache.insert(entry(3, &[7, 8]), false);
+        assert_eq!(cache.park(|_| Some(vec![0; 10])), [3]);
+        assert_eq!(cache.longest(&[1, 2, 3], false), None);
+        assert!(matches!(cache.take(0).place, Place::Parked(bytes) if bytes.len() == 40));
     }
 }

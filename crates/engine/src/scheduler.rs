@@ -20,7 +20,7 @@ use twopass_core::chat::StopReason;
 
 use crate::ffi::{Batch, Candidates, Context, Decoded};
 use crate::inbox::{Inbox, Job};
-use crate::prefix_cache::{Entry, PrefixCache, common_prefix};
+use crate::prefix_cache::{Entry, Place, PrefixCache, common_prefix};
 use crate::stats::StatsCell;
 use crate::vocab::Vocab;
 use crate::{Error, ErrorKind, TokenId};
@@ -40,6 +40,7 @@ pub(crate) struct SchedulerParts {
     pub(crate) abort: Arc<AtomicBool>,
     pub(crate) max_streams: usize,
     pub(crate) cached_sequences: usize,
+    pub(crate) cached_bytes: usize,
     pub(crate) step_tokens: usize,
     pub(crate) shared_step_tokens: usize,
     /// The model cannot cut a sequence's end off.
@@ -87,7 +88,7 @@ impl Scheduler {
     pub(crate) fn new(parts: SchedulerParts) -> Self {
         let n_sequences = parts.context.params().n_sequences;
         Self {
-            cache: PrefixCache::new(parts.cached_sequences),
+            cache: PrefixCache::new(parts.cached_sequences, parts.cached_bytes),
             parts,
             running: Vec::new(),
             preempted: VecDeque::new(),
@@ -182,7 +183,7 @@ impl Scheduler {
             && self.cut_to(stream.sequence, n);
         if keep {
             let entry = Entry {
-                sequence: stream.sequence,
+                place: Place::Cells(stream.sequence),
                 tokens: stream.job.turn.tokens()[..n].to_vec(),
             };
             for sequence in self.cache.insert(entry, self.parts.is_stateful) {
@@ -238,6 +239,15 @@ impl Scheduler {
                 .stats
                 .update(|s| s.cached_tokens += shared as u64);
             self.running.push(Stream { job, sequence });
+            self.park_idle();
+        }
+    }
+
+    /// Moves kept sequences out of the cells: a stream's attention would run over them.
+    fn park_idle(&mut self) {
+        let context = &mut self.parts.context;
+        for sequence in self.cache.park(|sequence| context.save(sequence)) {
+            self.free(sequence);
         }
     }
 
@@ -259,14 +269,30 @@ impl Scheduler {
             // old answer: its tokens then get the cells of the old ones, which the kernels
             // sum in the same order.
             if n == prompt.len() || self.cache.tokens(idx).len() == n {
-                let sequence = self.cache.take(idx).sequence;
+                let place = self.cache.take(idx).place;
+                let sequence = match place {
+                    Place::Cells(sequence) => sequence,
+                    Place::Parked(bytes) => {
+                        let sequence = self.free_sequence()?;
+                        self.parts.context.restore(sequence, &bytes);
+                        sequence
+                    }
+                };
                 return Some((sequence, self.usable(sequence, n)));
             }
-            let source = self.cache.touch(idx);
-            return self.fork(source, n);
+            self.cache.touch(idx);
+            let sequence = self.free_sequence()?;
+            match self.cache.latest().map(|entry| &entry.place) {
+                Some(Place::Cells(source)) => self.parts.context.copy(*source, sequence),
+                Some(Place::Parked(bytes)) => self.parts.context.restore(sequence, bytes),
+                None => {}
+            }
+            return Some((sequence, self.usable(sequence, n)));
         }
         let (source, n) = running?;
-        self.fork(source, n)
+        let sequence = self.free_sequence()?;
+        self.parts.context.copy(source, sequence);
+        Some((sequence, self.usable(sequence, n)))
     }
 
     fn longest_running(&self, prompt: &[TokenId]) -> Option<(u32, usize)> {
@@ -282,18 +308,13 @@ impl Scheduler {
             .max_by_key(|&(_, n)| n)
     }
 
-    fn fork(&mut self, source: u32, n: usize) -> Option<(u32, usize)> {
-        let sequence = self.free_sequence()?;
-        self.parts.context.copy(source, sequence);
-        Some((sequence, self.usable(sequence, n)))
-    }
-
-    /// Cuts a sequence to its first `n` tokens. Where the model cannot, or its sliding window
+    /// Cuts a sequence to its first `n` tokens. Where it holds fewer, the model cannot, or its sliding window
     /// has dropped what the next token looks at, the sequence begins anew.
     fn usable(&mut self, sequence: u32, n: usize) -> usize {
         let window = self.parts.sliding_window;
         let context = &mut self.parts.context;
-        let is_cut = context.end_position(sequence) == n || context.cut(sequence, n);
+        let end = context.end_position(sequence);
+        let is_cut = end == n || (end > n && context.cut(sequence, n));
         let first_needed = if window > 0 {
             n.saturating_sub(window)
         } else {

@@ -281,6 +281,37 @@ impl Context {
         }
     }
 
+    /// A sequence's state as bytes; `None` if it cannot be had.
+    pub(crate) fn save(&mut self, sequence: u32) -> Option<Vec<u8>> {
+        if !self.has_sequence(sequence) {
+            return None;
+        }
+        let (ctx, id) = (self.ptr.as_ptr(), sequence.cast_signed());
+        // SAFETY: the context is ours; the sequence is in range.
+        let size = unsafe { sys::llama_state_seq_get_size(ctx, id) };
+        let mut bytes = vec![0_u8; size];
+        // SAFETY: as above; at most `size` bytes are written.
+        let n = unsafe { sys::llama_state_seq_get_data(ctx, bytes.as_mut_ptr(), size, id) };
+        (n > 0 && n <= size).then(|| {
+            bytes.truncate(n);
+            bytes
+        })
+    }
+
+    /// Puts a saved state into a sequence, which must be empty. Without room for it, or if
+    /// the bytes are of another context, the sequence stays empty.
+    pub(crate) fn restore(&mut self, sequence: u32, bytes: &[u8]) {
+        if !self.has_sequence(sequence) {
+            return;
+        }
+        let (ctx, id) = (self.ptr.as_ptr(), sequence.cast_signed());
+        // SAFETY: the context is ours; the sequence is in range; the length is the slice's.
+        let n = unsafe { sys::llama_state_seq_set_data(ctx, bytes.as_ptr(), bytes.len(), id) };
+        if n == 0 {
+            self.cut(sequence, 0);
+        }
+    }
+
     /// First position that is still in the cache; `None` for an empty sequence.
     pub(crate) fn first_position(&self, sequence: u32) -> Option<usize> {
         if !self.has_sequence(sequence) {

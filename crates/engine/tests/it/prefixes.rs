@@ -47,6 +47,37 @@ fn a_prompt_goes_on_from_the_longest_common_prefix() {
     );
 }
 
+/// A kept sequence leaves the cells when another turn begins, and its prompt goes on from it
+/// all the same, with the same text.
+#[test]
+fn parked_prefixes_come_back() {
+    let Alone { engine, .. } = &fresh(small());
+    let prompts = ["a", "b", "c"].map(|salt| long_prompt(600, salt));
+    let first: Vec<_> = prompts
+        .iter()
+        .map(|prompt| run(engine, request(prompt.clone(), 6)))
+        .collect();
+    for (prompt, first) in prompts.iter().zip(&first) {
+        let again = run(engine, request(prompt.clone(), 6));
+        let usage = &again.outcome.usage;
+        assert_eq!(usage.cached_tokens, usage.prompt_tokens - 1);
+        assert_eq!(again.answer, first.answer);
+    }
+}
+
+#[test]
+fn parked_prefixes_need_memory() {
+    let prompts = ["a", "b", "c"].map(|salt| long_prompt(600, salt));
+    let mut options = small();
+    options.cached_bytes = 0;
+    let Alone { engine, .. } = &fresh(options);
+    for prompt in &prompts {
+        run(engine, request(prompt.clone(), 6));
+    }
+    let again = run(engine, request(prompts[0].clone(), 6));
+    assert_eq!(again.outcome.usage.cached_tokens, 0);
+}
+
 #[test]
 fn prefixes_give_way_when_cells_are_needed() {
     let Alone { engine, .. } = &fresh(small());
