@@ -25,7 +25,8 @@ pub struct ChatMessage {
     pub tool_calls: Vec<ToolCall>,
     /// The private trace, for logs and metadata (row B8).
     pub thinking: String,
-    /// The whole turn: usage, passes, diagnostics, invalid calls.
+    /// The whole turn: usage, passes, diagnostics, invalid calls. Of a turn that failed what
+    /// was received.
     pub reply: Reply,
     /// What stopped the turn, if `on_error: message` turned an error into this message.
     pub error: Option<Arc<ProviderError>>,
@@ -84,11 +85,16 @@ impl ChatClient {
                 let error = error.with_provider(self.provider.name());
                 match self.provider.config().on_error {
                     OnError::Raise => Err(error),
-                    OnError::Message => Ok(ChatMessage {
-                        content: error_text(&error),
-                        error: Some(Arc::new(error)),
-                        ..ChatMessage::default()
-                    }),
+                    OnError::Message => {
+                        let reply = error.partial().cloned().unwrap_or_default();
+                        Ok(ChatMessage {
+                            content: error_text(&error),
+                            tool_calls: Vec::new(),
+                            thinking: reply.reasoning.clone(),
+                            reply,
+                            error: Some(Arc::new(error)),
+                        })
+                    }
                 }
             }
         }

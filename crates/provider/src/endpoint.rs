@@ -100,7 +100,7 @@ pub(crate) fn connect(config: &ProviderConfig) -> Result<Endpoint, ProviderError
         value.set_sensitive(true);
         headers.insert(key, value);
     }
-    Endpoint::new(headers, config.api.timeouts, config.api.max_retries)
+    Endpoint::new(headers, &config.api)
 }
 
 /// The address of an entry's turns.

@@ -2,6 +2,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+use secrecy::{ExposeSecret, SecretString};
 use twopass_core::chat::{BadRequest, Reply};
 use twopass_wire::error::ErrorBody;
 use twopass_wire::fault::{Fault, FaultKind, Refused};
@@ -247,6 +248,18 @@ impl ProviderError {
     #[must_use]
     pub fn with_param(mut self, param: impl Into<String>) -> Self {
         self.0.param = Some(param.into());
+        self
+    }
+
+    /// The same without these secrets, which some services repeat in their errors.
+    pub(crate) fn without(mut self, secrets: &[SecretString]) -> Self {
+        for secret in secrets {
+            let secret = secret.expose_secret();
+            if self.0.message.contains(secret) {
+                self.0.message = self.0.message.replace(secret, "***");
+            }
+            self.0.param = self.0.param.map(|param| param.replace(secret, "***"));
+        }
         self
     }
 

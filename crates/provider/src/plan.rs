@@ -14,7 +14,8 @@ use twopass_core::control::replay;
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_wire::generate::GenerateRequest;
 
-use crate::config::{BackendKind, ParsingFormat, ProviderConfig, TwoPassMode};
+use crate::config::{BackendKind, ParsingFormat, ProviderConfig, ToolResultRole, TwoPassMode};
+use crate::prompt::{in_text, tool_prompt};
 
 /// Thinking tokens if nobody says otherwise.
 pub const DEFAULT_THINKING_TOKENS: u32 = 256;
@@ -118,6 +119,13 @@ pub fn plan_request(
         template_kwargs.retain(|(known, _)| *known != name);
         template_kwargs.push((name, value));
     }
+    let messages = match config.decisions.tool_result_role {
+        Some(ToolResultRole::User) => {
+            in_text(&messages, &[], &ToolChoice::Auto, &tool_prompt(config))
+        }
+        // As the wire or the template has it.
+        Some(ToolResultRole::Tool) | None => messages,
+    };
     let hosts_template = config.backend.continues_exactly();
     if options.thinking == Thinking::Off
         && hosts_template
@@ -174,7 +182,11 @@ fn check_dialect(config: &ProviderConfig, asked: Option<&str>) -> Result<(), Bad
 /// The think tags that an entry's texts are split by (row A3).
 pub(crate) fn reasoning_syntax(config: &ProviderConfig) -> ReasoningSyntax {
     match config.parsing_format {
-        ParsingFormat::ThinkTags => ReasoningSyntax::auto(),
+        ParsingFormat::ThinkTags if config.decisions.think_tags.is_empty() => {
+            ReasoningSyntax::auto()
+        }
+        // The configuration's reader let known names pass only.
+        ParsingFormat::ThinkTags => think_tags(&config.decisions.think_tags).unwrap_or_default(),
         ParsingFormat::DirectResponse => ReasoningSyntax::none(),
     }
 }
@@ -247,6 +259,17 @@ fn share_total(total: u32, thinking: u32, response: u32) -> (u32, u32) {
     let reserve = (total / 2).clamp(1, response.max(1));
     let thinking = thinking.min(total - reserve);
     (thinking, response.min(total - thinking))
+}
+
+/// The tags of these names (X9): rows of the table of reasoning dialects, `[THINK]` for the
+/// one in brackets. `None`: a name is unknown.
+pub(crate) fn think_tags(names: &[String]) -> Option<ReasoningSyntax> {
+    let names = names.iter().map(|name| match name.as_str() {
+        "[THINK]" => "think_bracket",
+        name => name.trim_matches(['<', '>']),
+    });
+    let joined: Vec<_> = names.collect();
+    ReasoningSyntax::from_name(&joined.join("+"))
 }
 
 fn wants_two_passes(config: &ProviderConfig, options: &CallOptions) -> bool {

@@ -53,6 +53,10 @@ pub struct Preset {
     pub facts: WireFacts,
     /// How a budget can be kept, best first; a refused one falls to the next.
     pub means: &'static [PassMeans],
+    /// The least budget that the service takes; below it the next means is used.
+    pub min_budget_tokens: u32,
+    /// True if the service's own budget is a number of tokens; else it is an effort.
+    pub counts_budget: bool,
     /// True if thinking can be asked for and switched off whatever the model; else nothing is
     /// said of it unless an effort is configured.
     pub thinking_switch: bool,
@@ -84,6 +88,8 @@ const CUSTOM: Preset = Preset {
     key_env: None,
     facts: WireFacts::CHAT,
     means: APPEND,
+    min_budget_tokens: 0,
+    counts_budget: false,
     thinking_switch: false,
 };
 
@@ -126,6 +132,7 @@ pub const PRESETS: &[Preset] = &[
             ..OPEN_ENGINE
         },
         means: EFFORT,
+        counts_budget: true,
         thinking_switch: true,
         ..CUSTOM
     },
@@ -274,6 +281,8 @@ pub const PRESETS: &[Preset] = &[
             PassMeans::ChatPrefill,
             PassMeans::AppendMessage,
         ],
+        min_budget_tokens: 1024,
+        counts_budget: true,
         thinking_switch: true,
     },
     CUSTOM,

@@ -5,11 +5,13 @@
 
 use std::path::Path;
 
-use twopass_core::chat::{Message, Request};
-use twopass_core::chat_template::{CHATML, ChatTemplate, ControlStrings, Segment};
+use twopass_core::chat::{Message, Part, Request, ToolChoice, ToolSpec};
+use twopass_core::chat_template::{CHATML, ChatTemplate, ControlStrings, Piece, Segment};
 use twopass_core::control::{Means, PlanError, TextModel, TurnSettings, plan_turn};
 use twopass_core::tool_parser::{ParserLimits, ToolSyntax};
-use twopass_core::tool_prompt::{CallBlocks, PreamblePlace, ToolPromptOptions, ToolsLayout};
+use twopass_core::tool_prompt::{
+    CallBlocks, PreamblePlace, ToolPromptOptions, ToolsLayout, with_tools,
+};
 
 use crate::catalogue::template_facts;
 use crate::config::ProviderConfig;
@@ -101,6 +103,57 @@ pub fn render(
         .collect())
 }
 
+/// A conversation with its calls and results, and the tools if there are any, as text for a
+/// service that takes none of them structured (rows B11, E18).
+pub(crate) fn in_text(
+    messages: &[Message],
+    tools: &[ToolSpec],
+    choice: &ToolChoice,
+    options: &ToolPromptOptions,
+) -> Vec<Message> {
+    let shown = with_tools(messages, tools, choice, options).into_iter();
+    shown
+        .map(|shown| {
+            let pieces = shown.content.into_iter().map(|piece| match piece {
+                // A service tells no trusted text apart.
+                Piece::Trusted(text) | Piece::Untrusted(text) => text,
+            });
+            let text: String = pieces.collect();
+            let mut message = shown.head;
+            message
+                .content
+                .retain(|part| !matches!(part, Part::Text(_)));
+            if !text.is_empty() {
+                message.content.insert(0, Part::Text(text));
+            }
+            message
+        })
+        .collect()
+}
+
+/// How an entry has tools written where nobody else does it.
+pub(crate) fn tool_prompt(entry: &ProviderConfig) -> ToolPromptOptions {
+    let decisions = &entry.decisions;
+    ToolPromptOptions {
+        layout: if decisions.tools_as_array {
+            ToolsLayout::Array
+        } else {
+            ToolsLayout::Lines
+        },
+        place: if decisions.preamble_before {
+            PreamblePlace::Before
+        } else {
+            PreamblePlace::After
+        },
+        blocks: if decisions.single_tool_call_block {
+            CallBlocks::Single
+        } else {
+            CallBlocks::Multiple
+        },
+        template_writes_tools: false,
+    }
+}
+
 /// The settings of an entry's turns.
 pub(crate) fn turn_settings(entry: &ProviderConfig) -> Result<TurnSettings, ProviderError> {
     let name = match entry.tool_parser.as_str() {
@@ -118,29 +171,11 @@ pub(crate) fn turn_settings(entry: &ProviderConfig) -> Result<TurnSettings, Prov
         ProviderError::new(ErrorKind::Config, format!("unknown dialect `{name}`"))
             .with_param("tool_parser")
     })?;
-    let decisions = &entry.decisions;
     Ok(TurnSettings {
         means: Means::EngineRule,
         reasoning: reasoning_syntax(entry),
         tools,
-        tool_prompt: ToolPromptOptions {
-            layout: if decisions.tools_as_array {
-                ToolsLayout::Array
-            } else {
-                ToolsLayout::Lines
-            },
-            place: if decisions.preamble_before {
-                PreamblePlace::Before
-            } else {
-                PreamblePlace::After
-            },
-            blocks: if decisions.single_tool_call_block {
-                CallBlocks::Single
-            } else {
-                CallBlocks::Multiple
-            },
-            template_writes_tools: false,
-        },
+        tool_prompt: tool_prompt(entry),
         limits: ParserLimits::default(),
     })
 }

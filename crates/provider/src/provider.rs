@@ -121,8 +121,10 @@ impl Provider {
     /// # Errors
     /// Whatever stops the turn before its first event.
     pub async fn stream(&self, request: Request) -> Result<TurnStream, ProviderError> {
+        let budget = request.budget;
         let opened = self.backend.open(request).await;
-        opened.map_err(|error| error.with_provider(self.name()))
+        let stream = opened.map_err(|error| error.with_provider(self.name()))?;
+        Ok(backend::decide(stream, &self.config, budget))
     }
 
     /// Runs a turn to its end.
@@ -130,8 +132,7 @@ impl Provider {
     /// # Errors
     /// The turn failed.
     pub async fn generate(&self, request: Request) -> Result<Reply, ProviderError> {
-        let collected = self.stream(request).await?.collect().await;
-        collected.map_err(|error| error.with_provider(self.name()))
+        self.stream(request).await?.collect().await
     }
 
     /// One turn as two texts (row B1). Two passes need `thinking` (X18).
@@ -197,7 +198,12 @@ impl Provider {
                     String::new()
                 },
             }),
-            Err(error) => self.settle(error, String::new()),
+            Err(error) => {
+                // What was thought before the failure is kept (row D14).
+                let thought = error.partial().map(|partial| partial.reasoning.clone());
+                let thought = thought.filter(|_| shows_thinking).unwrap_or_default();
+                self.settle(error, thought)
+            }
         }
     }
 

@@ -204,6 +204,12 @@ impl TwoPass {
         self.emit(Event::Diagnostic(note));
     }
 
+    /// True inside the thought.
+    #[must_use]
+    pub fn in_thought(&self) -> bool {
+        self.parser.in_reasoning()
+    }
+
     /// Reports text of the open pass.
     pub fn handle_text(&mut self, text: &str) {
         self.write(text);

@@ -4,8 +4,11 @@
 //!  Request -> WireRequest -> Format::encode -> Endpoint::open -> Decoder -> MarkupReader -> items
 //! ```
 //! One code for all of them: a [`Format`] is a row of functions, a [`Preset`] a row of facts.
+//! A turn with a budget is one request where the service keeps its own budget, else the two
+//! of [`Passes`].
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -14,33 +17,45 @@ use twopass_core::chat::{
     Delivery, Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, Thinking, TurnBudget,
 };
 use twopass_core::reasoning_parser::ReasoningSyntax;
-use twopass_core::tool_parser::ToolSyntax;
+use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
+use twopass_core::tool_prompt::ToolPromptOptions;
+use twopass_wire::WireRequest;
 use twopass_wire::facts::WireFacts;
 use twopass_wire::fault::Refused;
-use twopass_wire::{DecodeContext, WireRequest};
 use url::Url;
 
 use super::exchange::{Call, Endpoint, Exchange};
 use super::format::Format;
 use super::markup::MarkupReader;
+use super::passes::Passes;
 use super::{Backend, TurnItem, TurnStream};
-use crate::config::ProviderConfig;
+use crate::config::{HermesInjection, ProviderConfig};
 use crate::http::Deadline;
-use crate::plan::reasoning_syntax;
-use crate::preset::Preset;
+use crate::preset::{PassMeans, Preset};
+use crate::prompt::{in_text, turn_settings};
 use crate::{ErrorKind, ProviderError, endpoint};
 
 /// A client of one chat service.
 #[derive(Debug)]
 pub struct Chat {
+    service: Arc<Service>,
+}
+
+/// The service, as every turn uses it.
+#[derive(Debug)]
+pub(super) struct Service {
     endpoint: Endpoint,
     url: Url,
     format: &'static Format,
-    preset: &'static Preset,
-    facts: WireFacts,
+    pub(super) preset: &'static Preset,
+    pub(super) facts: WireFacts,
     model_name: String,
-    reasoning: ReasoningSyntax,
-    tools: ToolSyntax,
+    pub(super) reasoning: ReasoningSyntax,
+    /// The call formats that are looked for in text.
+    pub(super) tools: ToolSyntax,
+    calls: CallRules,
+    injection: HermesInjection,
+    tool_prompt: ToolPromptOptions,
 }
 
 impl Chat {
@@ -50,15 +65,18 @@ impl Chat {
     /// Kind [`ErrorKind::Config`]: the entry is of no chat service, has no address, or names
     /// an unknown dialect.
     pub fn new(config: &ProviderConfig) -> Result<Self, ProviderError> {
-        let fault = |message: String| ProviderError::new(ErrorKind::Config, message);
-        let format = Format::of(config.backend)
-            .ok_or_else(|| fault(format!("`{}` is no chat service", config.backend)))?;
-        let dialect = config.tool_parser.as_str();
-        let tools = ToolSyntax::from_name_with(dialect, &config.dialects).ok_or_else(|| {
-            fault(format!("unknown dialect `{dialect}`")).with_param("tool_parser")
+        let format = Format::of(config.backend).ok_or_else(|| {
+            let message = format!("`{}` is no chat service", config.backend);
+            ProviderError::new(ErrorKind::Config, message)
         })?;
+        let settings = turn_settings(config)?;
+        let injection = config.decisions.hermes_injection;
+        let injection = injection.unwrap_or(HermesInjection::Server);
+        // The service's own parser is trusted if it is said to have one and writes the tools.
+        let is_own = config.tool_parser.as_str() == "openai";
+        let reads_calls = !is_own || injection != HermesInjection::Server;
         let preset = config.preset();
-        Ok(Self {
+        let service = Service {
             endpoint: endpoint::connect(config)?,
             url: endpoint::turn_url(config)?,
             format,
@@ -68,24 +86,113 @@ impl Chat {
                 ..preset.facts
             },
             model_name: config.model_name.clone(),
-            reasoning: reasoning_syntax(config),
-            tools,
+            reasoning: settings.reasoning,
+            tools: match reads_calls {
+                true => settings.tools,
+                false => ToolSyntax::none(),
+            },
+            calls: CallRules {
+                limits: settings.limits,
+                ..CallRules::default()
+            },
+            injection,
+            tool_prompt: settings.tool_prompt,
+        };
+        Ok(Self {
+            service: Arc::new(service),
         })
     }
 
     async fn start(&self, request: Request) -> Result<TurnStream, ProviderError> {
-        let total = self.endpoint.total_deadline();
-        let (asked, notes) = self.ask(self.wire_request(request), total).await?;
-        let turn = Turn::new(asked, notes);
-        Ok(TurnStream::new(unfold(turn, |mut turn| async move {
-            Some((turn.next().await?, turn))
-        })))
+        let service = &self.service;
+        let total = service.endpoint.total_deadline();
+        let mut notes = Vec::new();
+        if let TurnBudget::TwoPass {
+            max_thinking_tokens,
+            ..
+        } = request.budget
+        {
+            let mut means = service.preset.means;
+            let has_native = means.first() == Some(&PassMeans::NativeBudget);
+            if has_native && max_thinking_tokens < service.preset.min_budget_tokens {
+                means = &means[1..];
+            } else if has_native {
+                match service.native(&request, total).await {
+                    Ok(turn) => return Ok(turn.into_stream()),
+                    Err(error) if error.refused() == Some(Refused::Thinking) && means.len() > 1 => {
+                        means = &means[1..];
+                        notes.push(degraded(format!(
+                            "the endpoint refused `native_budget`, so `{}` is used: {}",
+                            means[0].as_str(),
+                            error.message()
+                        )));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let turn = Passes::begin(Arc::clone(service), request, means, total, notes).await?;
+            return Ok(TurnStream::new(unfold(turn, |mut turn| async move {
+                Some((turn.next().await?, turn))
+            })));
+        }
+        Ok(service.single(request, total).await?.into_stream())
+    }
+}
+
+impl Service {
+    /// One request in which the service keeps its own budget.
+    async fn native(&self, request: &Request, total: Deadline) -> Result<Turn, ProviderError> {
+        let wire = self.wire_request(request.clone());
+        let sent = self.send(&wire, &self.facts, total).await?;
+        let mut notes = Vec::new();
+        if !self.preset.counts_budget {
+            notes.push(degraded(
+                "the budget went out as an effort, which caps no tokens".to_owned(),
+            ));
+        }
+        Ok(Turn::new(sent, self.markup(request), notes))
     }
 
-    fn wire_request(&self, mut request: Request) -> WireRequest {
+    /// One request; without thinking, or with the tools in its text, if the service refuses
+    /// what was asked for.
+    async fn single(&self, mut request: Request, total: Deadline) -> Result<Turn, ProviderError> {
+        let asked = request.clone();
+        let mut notes = Vec::new();
+        loop {
+            let wire = self.wire_request(request.clone());
+            let error = match self.send(&wire, &self.facts, total).await {
+                Ok(sent) => return Ok(Turn::new(sent, self.markup(&asked), notes)),
+                Err(error) => error,
+            };
+            match error.refused() {
+                Some(Refused::Thinking) if wire.request.thinking != Thinking::Default => {
+                    request.thinking = Thinking::Default;
+                    notes.push(degraded(format!(
+                        "the endpoint refused thinking, so it was asked again without: {}",
+                        error.message()
+                    )));
+                }
+                Some(Refused::Tools)
+                    if self.injection == HermesInjection::Auto && !request.tools.is_empty() =>
+                {
+                    request = self.inject(request);
+                    notes.push(degraded(format!(
+                        "the endpoint refused tools, so they stand in the prompt: {}",
+                        error.message()
+                    )));
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    pub(super) fn wire_request(&self, mut request: Request) -> WireRequest {
         if matches!(request.thinking, Thinking::On | Thinking::Off) && !self.preset.thinking_switch
         {
             request.thinking = Thinking::Default;
+        }
+        if self.injection == HermesInjection::Client {
+            request = self.inject(request);
         }
         let stream = request.delivery == Delivery::Stream;
         WireRequest {
@@ -95,37 +202,26 @@ impl Chat {
         }
     }
 
-    /// Sends the request; without thinking if that is what the service refuses.
-    async fn ask(
-        &self,
-        mut wire: WireRequest,
-        total: Deadline,
-    ) -> Result<(Asked, Vec<Diagnostic>), ProviderError> {
-        let mut notes = Vec::new();
-        loop {
-            match self.send(&wire, total).await {
-                Err(error)
-                    if error.refused() == Some(Refused::Thinking) && asks_thinking(&wire) =>
-                {
-                    notes.push(Diagnostic::new(
-                        DiagnosticKind::Degraded,
-                        format!(
-                            "the endpoint refused thinking, so it was asked again without: {}",
-                            error.message()
-                        ),
-                    ));
-                    wire = without_thinking(wire);
-                }
-                Err(error) => return Err(error),
-                Ok(asked) => return Ok((asked, notes)),
-            }
+    /// The request with its tools, past calls and results as text of the prompt (row B11).
+    fn inject(&self, mut request: Request) -> Request {
+        if request.tools.is_empty() {
+            return request;
         }
+        let tools = std::mem::take(&mut request.tools);
+        let choice = std::mem::take(&mut request.tool_choice);
+        request.messages = in_text(&request.messages, &tools, &choice, &self.tool_prompt);
+        request
     }
 
-    /// Sends the request as it is and waits for its first output.
-    async fn send(&self, wire: &WireRequest, total: Deadline) -> Result<Asked, ProviderError> {
+    /// Sends a request as it is and waits for its first output.
+    pub(super) async fn send(
+        &self,
+        wire: &WireRequest,
+        facts: &WireFacts,
+        total: Deadline,
+    ) -> Result<Sent, ProviderError> {
         let started = Instant::now();
-        let encoded = (self.format.encode)(wire, &self.facts)?;
+        let encoded = (self.format.encode)(wire, facts)?;
         let call = || Call {
             url: self.url.clone(),
             body: encoded.body.clone(),
@@ -134,21 +230,34 @@ impl Chat {
             decoder: (self.format.decoder)(encoded.context.clone()),
         };
         let exchange = self.endpoint.open(call, total).await?;
-        Ok(Asked {
+        Ok(Sent {
             exchange,
-            markup: self.markup(&encoded.context),
             notes: encoded.diagnostics,
             started,
             budget: wire.request.budget,
         })
     }
 
-    fn markup(&self, context: &DecodeContext) -> MarkupReader {
+    fn markup(&self, request: &Request) -> MarkupReader {
         MarkupReader::new(
             self.reasoning.clone(),
             self.tools.clone(),
-            context.rules().clone(),
+            self.call_rules(request),
         )
+    }
+
+    /// What calls in the text of a turn are judged by.
+    pub(super) fn call_rules(&self, request: &Request) -> CallRules {
+        let ids = request.messages.iter().flat_map(|message| {
+            let calls = message.tool_calls.iter().map(|call| call.id.clone());
+            calls.chain(message.tool_call_id.clone())
+        });
+        CallRules {
+            tools: Some(Arc::new(ToolSet::new(request.tools.iter().cloned()))),
+            choice: request.tool_choice.clone(),
+            taken_ids: ids.collect(),
+            ..self.calls.clone()
+        }
     }
 }
 
@@ -166,52 +275,43 @@ impl Backend for Chat {
     }
 }
 
-/// True if the request says anything of thinking.
-fn asks_thinking(wire: &WireRequest) -> bool {
-    wire.request.thinking != Thinking::Default
-        || matches!(wire.request.budget, TurnBudget::TwoPass { .. })
-}
-
-fn without_thinking(mut wire: WireRequest) -> WireRequest {
-    wire.request.thinking = Thinking::Default;
-    if let TurnBudget::TwoPass {
-        max_response_tokens,
-        ..
-    } = wire.request.budget
-    {
-        wire.request.budget = TurnBudget::OnePass {
-            max_tokens: Some(max_response_tokens),
-        };
-    }
-    wire
+fn degraded(message: String) -> Diagnostic {
+    Diagnostic::new(DiagnosticKind::Degraded, message)
 }
 
 /// An answer that has begun.
-struct Asked {
-    exchange: Exchange,
-    markup: MarkupReader,
-    notes: Vec<Diagnostic>,
+pub(super) struct Sent {
+    pub(super) exchange: Exchange,
+    pub(super) notes: Vec<Diagnostic>,
     started: Instant,
     budget: TurnBudget,
 }
 
 /// A turn of one request.
 struct Turn {
-    asked: Asked,
+    sent: Sent,
+    markup: MarkupReader,
     items: VecDeque<TurnItem>,
 }
 
 impl Turn {
-    fn new(mut asked: Asked, mut notes: Vec<Diagnostic>) -> Self {
+    fn new(mut sent: Sent, mut markup: MarkupReader, mut notes: Vec<Diagnostic>) -> Self {
         let mut out = Vec::new();
-        notes.append(&mut asked.notes);
+        notes.append(&mut sent.notes);
         for note in notes {
-            asked.markup.handle(Event::Diagnostic(note), &mut out);
+            markup.handle(Event::Diagnostic(note), &mut out);
         }
         Self {
-            asked,
+            sent,
+            markup,
             items: out.into_iter().map(TurnItem::Event).collect(),
         }
+    }
+
+    fn into_stream(self) -> TurnStream {
+        TurnStream::new(unfold(self, |mut turn| async move {
+            Some((turn.next().await?, turn))
+        }))
     }
 
     /// The next item. Cancel safe.
@@ -221,15 +321,15 @@ impl Turn {
                 return Some(Ok(item));
             }
             let mut out = Vec::new();
-            let done = match self.asked.exchange.next().await? {
+            let done = match self.sent.exchange.next().await? {
                 Err(error) => return Some(Err(error)),
                 Ok(TurnItem::Event(event)) => {
-                    self.asked.markup.handle(event, &mut out);
+                    self.markup.handle(event, &mut out);
                     None
                 }
                 Ok(TurnItem::Done(whole)) => {
-                    let reports = reports(&self.asked, &whole);
-                    Some(self.asked.markup.finish(&whole, reports, &mut out))
+                    let reports = reports(&self.sent, &whole);
+                    Some(self.markup.finish(&whole, reports, &mut out))
                 }
             };
             self.items.extend(out.into_iter().map(TurnItem::Event));
@@ -240,7 +340,7 @@ impl Turn {
 }
 
 /// What the one request did. With a budget of the service's own it stands for two passes.
-fn reports(asked: &Asked, whole: &Reply) -> Vec<PassReport> {
+fn reports(sent: &Sent, whole: &Reply) -> Vec<PassReport> {
     let usage = &whole.usage;
     let single = PassReport {
         name: "single",
@@ -249,10 +349,10 @@ fn reports(asked: &Asked, whole: &Reply) -> Vec<PassReport> {
         prefill_tokens: usage.prompt_tokens.saturating_sub(usage.cached_tokens),
         cached_tokens: usage.cached_tokens,
         decode_tokens: usage.thinking_tokens + usage.response_tokens,
-        duration_ms: asked.started.elapsed().as_secs_f64() * 1000.0,
+        duration_ms: sent.started.elapsed().as_secs_f64() * 1000.0,
         stop_reason: whole.stop_reason.clone(),
     };
-    match asked.budget {
+    match sent.budget {
         TurnBudget::OnePass { max_tokens } => vec![PassReport {
             max_tokens,
             ..single

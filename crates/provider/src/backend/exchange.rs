@@ -9,10 +9,12 @@
 //! Dropping an [`Exchange`] closes its connection.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use reqwest::Client;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
 use twopass_core::chat::{Delivery, Event, Reply};
 use twopass_wire::fault::Fault;
 use twopass_wire::ndjson;
@@ -20,13 +22,16 @@ use twopass_wire::sse::{self, EventTooLarge, SseEvent};
 use url::Url;
 
 use super::TurnItem;
-use crate::config::Timeouts;
+use crate::config::{ApiConfig, Timeouts};
 use crate::http::{self, Body, Deadline};
 use crate::retry::Retries;
 use crate::{ErrorKind, ProviderError};
 
 /// The most bytes of a whole reply that are read.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
+
+/// Shorter values are no secrets, and ordinary words.
+const LEAST_SECRET_BYTES: usize = 6;
 
 /// Reads the answer to one request.
 pub(crate) trait Decoder: Send {
@@ -71,6 +76,8 @@ pub(crate) struct Call {
 pub(crate) struct Endpoint {
     client: Client,
     headers: HeaderMap,
+    /// What no error may repeat.
+    secrets: Arc<[SecretString]>,
     timeouts: Timeouts,
     max_retries: u32,
 }
@@ -80,16 +87,16 @@ impl Endpoint {
     ///
     /// # Errors
     /// TLS cannot start.
-    pub(crate) fn new(
-        headers: HeaderMap,
-        timeouts: Timeouts,
-        max_retries: u32,
-    ) -> Result<Self, ProviderError> {
+    pub(crate) fn new(headers: HeaderMap, config: &ApiConfig) -> Result<Self, ProviderError> {
+        let values = config.headers.iter().map(|(_, value)| value);
+        let secrets = config.api_key.iter().chain(values);
+        let secrets = secrets.filter(|secret| secret.expose_secret().len() >= LEAST_SECRET_BYTES);
         Ok(Self {
-            client: http::client(timeouts.connect)?,
+            client: http::client(config.timeouts.connect)?,
             headers,
-            timeouts,
-            max_retries,
+            secrets: secrets.cloned().collect(),
+            timeouts: config.timeouts,
+            max_retries: config.max_retries,
         })
     }
 
@@ -111,7 +118,7 @@ impl Endpoint {
         loop {
             match self.attempt(call(), total).await {
                 Ok(exchange) => return Ok(exchange),
-                Err(error) => retries.wait(error).await?,
+                Err(error) => retries.wait(error.without(&self.secrets)).await?,
             }
         }
     }
@@ -149,6 +156,7 @@ impl Endpoint {
             body: Some(Body::new(response)?),
             framer,
             decoder: call.decoder,
+            secrets: Arc::clone(&self.secrets),
             timeouts: self.timeouts,
             total,
             next: first,
@@ -175,6 +183,7 @@ pub(crate) struct Exchange {
     body: Option<Body>,
     framer: Framer,
     decoder: Box<dyn Decoder>,
+    secrets: Arc<[SecretString]>,
     timeouts: Timeouts,
     total: Deadline,
     /// When the next output is due.
@@ -263,6 +272,7 @@ impl Exchange {
 
     fn fail(&mut self, error: ProviderError) {
         self.body = None;
+        let error = error.without(&self.secrets);
         self.failed = Some(error.with_output_sent(self.has_output));
     }
 

@@ -23,11 +23,7 @@ impl MarkupReader {
     pub(crate) fn new(reasoning: ReasoningSyntax, tools: ToolSyntax, mut calls: CallRules) -> Self {
         let forces_call = calls.choice.forces_call();
         // Whether a demanded call came is only known here, where structured ones count too.
-        calls.choice = match calls.choice {
-            ToolChoice::Required => ToolChoice::Auto,
-            ToolChoice::Named(name) => ToolChoice::Only(name),
-            other => other,
-        };
+        calls.choice = unforced(calls.choice);
         Self {
             parser: TurnParser::new(TurnParserOptions {
                 reasoning,
@@ -76,9 +72,7 @@ impl MarkupReader {
         let parsed = self.parser.finish(&end, &mut events);
         self.emit_parsed(events, out);
         if self.forces_call && self.n_finished == 0 {
-            let message = "a tool call was required and none came";
-            let missing = Diagnostic::new(DiagnosticKind::MissingToolCall, message);
-            self.emit(Event::Diagnostic(missing), out);
+            self.emit(Event::Diagnostic(missing_call()), out);
         }
         for report in reports {
             self.emit(Event::PassFinished(report), out);
@@ -111,6 +105,23 @@ impl MarkupReader {
         self.reply.handle(&event);
         out.push(event);
     }
+}
+
+/// The choice without its demand: structured calls may meet that, which a parser does not see.
+pub(super) fn unforced(choice: ToolChoice) -> ToolChoice {
+    match choice {
+        ToolChoice::Required => ToolChoice::Auto,
+        ToolChoice::Named(name) => ToolChoice::Only(name),
+        other => other,
+    }
+}
+
+/// A demanded call that did not come.
+pub(super) fn missing_call() -> Diagnostic {
+    Diagnostic::new(
+        DiagnosticKind::MissingToolCall,
+        "a tool call was required and none came",
+    )
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,13 @@
 //! What turns a request into events: one trait, one file per backend.
 
 mod chat;
+mod decide;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod exchange;
 mod format;
 mod markup;
+mod passes;
 mod stream;
 mod vllm_native;
 
@@ -15,6 +17,7 @@ pub use embedded::{Embedded, Recital};
 pub use stream::{TurnItem, TurnStream};
 pub use vllm_native::VllmNative;
 
+pub(crate) use decide::decide;
 pub(crate) use exchange::Endpoint;
 
 use std::sync::Arc;

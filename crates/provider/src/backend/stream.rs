@@ -3,7 +3,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_util::stream::{BoxStream, Stream, StreamExt};
-use twopass_core::chat::{Event, Reply};
+use twopass_core::chat::{Event, Reply, StopReason};
+use twopass_core::control::ReplyAssembler;
 
 use crate::{ErrorKind, ProviderError};
 
@@ -44,12 +45,18 @@ impl TurnStream {
     /// Reads to the end.
     ///
     /// # Errors
-    /// The turn's error; a stream that ends without [`TurnItem::Done`] is
+    /// The turn's error, with what was received before it; a stream that ends without [`TurnItem::Done`] is
     /// [`ErrorKind::StreamTruncated`].
     pub async fn collect(mut self) -> Result<Reply, ProviderError> {
+        let mut partial = ReplyAssembler::new();
         while let Some(item) = self.next().await {
-            if let TurnItem::Done(reply) = item? {
-                return Ok(*reply);
+            match item {
+                Ok(TurnItem::Done(reply)) => return Ok(*reply),
+                Ok(TurnItem::Event(event)) => partial.handle(&event),
+                Err(error) => {
+                    let stop = StopReason::Unknown("error".to_owned());
+                    return Err(error.with_partial(partial.finish(stop)));
+                }
             }
         }
         Err(ProviderError::new(

@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::header::{HeaderName, HeaderValue};
 use secrecy::SecretString;
 use twopass_core::chat::{Sampling, ThinkTag};
+use twopass_core::reasoning_parser::DIALECTS as REASONING_DIALECTS;
 use twopass_core::tool_parser::{DIALECTS, ToolSyntax};
 use url::Url;
 
@@ -22,6 +23,7 @@ use super::types::{
     TwoPassMode, UnterminatedThink,
 };
 use crate::ProviderError;
+use crate::plan::think_tags;
 use crate::preset::{PRESETS, Preset};
 
 /// The model of an embedded entry that names none.
@@ -313,7 +315,7 @@ fn decisions(source: &mut Source, section: &mut Section<'_>) -> Result<Decisions
             "hermes_injection",
             &named(HermesInjection::ALL, HermesInjection::as_str),
         )?,
-        think_tags: section.texts(source, "think_tags")?.unwrap_or_default(),
+        think_tags: tags(source, section)?,
         tool_result_role: section.one_of(
             source,
             "tool_result_role",
@@ -338,6 +340,23 @@ fn decisions(source: &mut Source, section: &mut Section<'_>) -> Result<Decisions
             .unwrap_or(false),
         allow_openai_key_fallback: false,
     })
+}
+
+/// The think tags to look for, each known.
+fn tags(source: &mut Source, section: &mut Section<'_>) -> Result<Vec<String>, ProviderError> {
+    let place = section.value_place("think_tags").unwrap_or_default();
+    let tags = section.texts(source, "think_tags")?.unwrap_or_default();
+    for tag in &tags {
+        if think_tags(std::slice::from_ref(tag)).is_none() {
+            let names: Vec<_> = REASONING_DIALECTS.iter().map(|row| row.name).collect();
+            let message = format!(
+                "must be `think`, `thinking`, `reasoning`, `[THINK]` or the name of another dialect, got `{tag}`{}",
+                suggestion(tag, &names)
+            );
+            return Err(source.error(place, &section.path_of("think_tags"), message));
+        }
+    }
+    Ok(tags)
 }
 
 fn generation(

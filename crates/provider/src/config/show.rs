@@ -2,7 +2,9 @@
 
 use twopass_core::tool_parser::CustomDialect;
 
-use super::types::{BackendKind, Config, ProviderConfig, TwoPassMode};
+use super::types::{
+    AgentConfig, BackendKind, Config, OnInvalidCall, ProviderConfig, TwoPassMode, UnterminatedThink,
+};
 use crate::plan::{DEFAULT_RESPONSE_TOKENS, DEFAULT_THINKING_TOKENS};
 
 /// One value of the effective configuration.
@@ -224,7 +226,28 @@ impl List<'_> {
 #[must_use]
 pub fn notices(config: &Config) -> Vec<String> {
     let mut notices = Vec::new();
+    if config.agent != AgentConfig::default() {
+        notices.push("`agent`: no effect yet, there is no agent loop".to_owned());
+    }
+    if !config.server.reasoning_memory {
+        notices.push(
+            "`server.reasoning_memory`: no effect yet, the server keeps no reasoning".to_owned(),
+        );
+    }
     for entry in &config.providers {
+        let decisions = &entry.decisions;
+        if decisions.on_invalid_call == Some(OnInvalidCall::Report) {
+            notices.push(format!(
+                "provider `{}`: `on_invalid_call: report` has no effect yet, there is no agent loop",
+                entry.name
+            ));
+        }
+        if decisions.unterminated_think == Some(UnterminatedThink::Continue) {
+            notices.push(format!(
+                "provider `{}`: `unterminated_think: continue` is what two passes do, a single pass stays empty",
+                entry.name
+            ));
+        }
         if entry.generation.two_pass == TwoPassMode::On && !entry.backend.continues_exactly() {
             notices.push(format!(
                 "provider `{}`: `two_pass: true` on `{}` continues in a second request and is only an approximation",

@@ -10,6 +10,8 @@ use twopass_replay::{Answer, Pace, Server};
 
 mod catalogue;
 mod chat;
+mod chat_faults;
+mod chat_two_pass;
 mod config_errors;
 mod config_load;
 mod facade;

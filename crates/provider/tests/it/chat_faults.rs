@@ -1,0 +1,301 @@
+//! What goes wrong between a client and a chat service: each a typed error in bounded time
+//! and memory. Rows A7, B14, L11, L12.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use twopass_core::chat::Reply;
+use twopass_provider::config::{Config, Environment};
+use twopass_provider::{CallOptions, Delivery, ErrorKind, Provider, ProviderError};
+use twopass_replay::{Answer, End, Framing, Server, Step};
+
+use crate::chat::provider;
+use crate::native::hello;
+use crate::play;
+
+const PIECE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Par\"}}]}\n\n";
+const END: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+
+fn whole() -> Answer {
+    Answer::json(
+        200,
+        &json!({"choices": [{"index": 0, "message": {"content": "Hi"}, "finish_reason": "stop"}]}),
+    )
+}
+
+fn error(status: u16, message: &str) -> Answer {
+    Answer::json(status, &json!({"error": {"message": message}}))
+}
+
+async fn ask(provider: &Provider, delivery: Delivery) -> Result<Reply, ProviderError> {
+    let options = CallOptions {
+        delivery,
+        ..CallOptions::default()
+    };
+    let request = provider.request(hello(), options).unwrap();
+    provider.generate(request).await
+}
+
+/// The error, its kind, whether the caller may try again, and the text that came before it.
+#[tokio::test]
+async fn b14_faults_are_typed() {
+    let wait = Step::Wait(Duration::from_secs(9));
+    let abrupt = Answer {
+        end: End::Abrupt,
+        ..Answer::events([PIECE])
+    };
+    let cut = Answer {
+        cut_after: Some(40),
+        ..whole()
+    };
+    let unpackable = Answer::new(200, "text/event-stream", "no gzip at all")
+        .with_header("content-encoding", "gzip");
+    let rows = [
+        (error(401, "no"), ErrorKind::Auth, false, ""),
+        (error(404, "no model"), ErrorKind::NotFound, false, ""),
+        (error(413, "large"), ErrorKind::BadRequest, false, ""),
+        (error(429, "slow"), ErrorKind::RateLimited, true, ""),
+        (error(500, "boom"), ErrorKind::UpstreamError, true, ""),
+        (error(503, "later"), ErrorKind::Overloaded, true, ""),
+        (
+            Answer::events([""; 0]).then(wait.clone()),
+            ErrorKind::TimeoutFirstToken,
+            true,
+            "",
+        ),
+        (
+            Answer::events([": ping\n\n"]).then(wait.clone()),
+            ErrorKind::TimeoutFirstToken,
+            true,
+            "",
+        ),
+        (
+            Answer::events([PIECE]).then(wait),
+            ErrorKind::TimeoutIdle,
+            false,
+            "Par",
+        ),
+        (abrupt, ErrorKind::StreamTruncated, false, "Par"),
+        (
+            Answer::events([PIECE]),
+            ErrorKind::StreamTruncated,
+            false,
+            "Par",
+        ),
+        (cut, ErrorKind::StreamTruncated, true, ""),
+        (
+            Answer::events([PIECE, "data: {\"error\":{\"message\":\"boom\"}}\n\n"]),
+            ErrorKind::UpstreamError,
+            false,
+            "Par",
+        ),
+        (
+            Answer::events([PIECE, "data: \u{1}garbage\n\n"]),
+            ErrorKind::InvalidResponse,
+            false,
+            "Par",
+        ),
+        (
+            Answer::new(200, "text/html", "<!DOCTYPE html><p>portal</p>"),
+            ErrorKind::InvalidResponse,
+            false,
+            "",
+        ),
+        (
+            Answer::new(200, "application/json", ""),
+            ErrorKind::InvalidResponse,
+            false,
+            "",
+        ),
+        (unpackable, ErrorKind::InvalidResponse, false, ""),
+        (
+            whole().with_header("content-encoding", "br"),
+            ErrorKind::InvalidResponse,
+            false,
+            "",
+        ),
+    ];
+    for (answer, kind, retryable, text) in rows {
+        let shown = format!("{answer:?}");
+        let server = play(vec![answer]).await;
+        let started = Instant::now();
+        let error = ask(&provider(&server, "openai", ""), Delivery::Stream)
+            .await
+            .unwrap_err();
+        assert!(started.elapsed() < Duration::from_secs(4), "{shown}");
+        assert_eq!(
+            (error.kind(), error.is_retryable()),
+            (kind, retryable),
+            "{error} {shown}"
+        );
+        let partial = error
+            .partial()
+            .map_or("", |partial| partial.content.as_str());
+        assert_eq!(partial, text, "{shown}");
+        assert!(!error.to_string().contains("sk-chat"), "{error}");
+    }
+}
+
+// A 100 MB line, and a packed one: refused at the limit, not read into memory.
+#[tokio::test]
+async fn lines_over_the_limit_are_refused() {
+    let line = || {
+        let mut answer = Answer::events(["data: "]);
+        answer.steps.push(Step::Repeat(vec![b'x'; 1 << 20], 100));
+        answer
+    };
+    let packed = Answer {
+        gzip: true,
+        ..line()
+    };
+    for answer in [line(), packed] {
+        let server = play(vec![answer]).await;
+        let error = ask(&provider(&server, "openai", ""), Delivery::Stream)
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::EventTooLarge, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn packed_foreign_and_oddly_framed_replies_are_read() {
+    let stream = || Answer::events([PIECE, END]);
+    let packed = Answer {
+        gzip: true,
+        ..stream()
+    };
+    let latin = b"{\"choices\":[{\"index\":0,\"message\":{\"content\":\"Par \xe9\"},\"finish_reason\":\"stop\"}]}".to_vec();
+    let after_end = Answer {
+        end: End::Abrupt,
+        ..Answer::events([PIECE, END])
+    };
+    let rows = [
+        (packed, "Par"),
+        (stream().framed(Framing::Close), "Par"),
+        (
+            Answer::new(200, "application/json; charset=iso-8859-1", latin),
+            "Par é",
+        ),
+        // A stream that names itself wrongly is known by its first character.
+        (
+            Answer::new(200, "text/plain", format!("{PIECE}{END}")),
+            "Par",
+        ),
+        // Case rule 16: the finish reason came, so the turn is complete.
+        (after_end, "Par"),
+    ];
+    for (answer, content) in rows {
+        let shown = format!("{answer:?}");
+        let server = play(vec![answer]).await;
+        let reply = ask(&provider(&server, "openai", ""), Delivery::Stream).await;
+        assert_eq!(reply.unwrap().content, content, "{shown}");
+    }
+}
+
+fn retrying(server: &Server, retries: u32) -> Provider {
+    let mut config = provider(server, "openai", "").config().clone();
+    config.api.max_retries = retries;
+    let backend = twopass_provider::backend::Chat::new(&config).unwrap();
+    Provider::new(config, std::sync::Arc::new(backend))
+}
+
+// Row L11: retryable kinds only, as long as the service says, never after output, never
+// beyond the total.
+#[tokio::test]
+async fn l11_retries() {
+    let slow = || error(429, "slow").with_header("retry-after", "1");
+    let late = || error(503, "later").with_header("retry-after", "60");
+    let rows = [
+        (vec![slow(), whole()], 2, None, 900),
+        (vec![error(500, "a"), error(502, "b"), whole()], 3, None, 0),
+        (vec![error(500, "a"), whole()], 2, None, 0),
+        (vec![error(401, "no")], 1, Some(ErrorKind::Auth), 0),
+        (vec![late(), whole()], 1, Some(ErrorKind::Overloaded), 0),
+        (vec![error(500, "a")], 3, Some(ErrorKind::UpstreamError), 0),
+        (
+            vec![Answer::events([PIECE]), whole()],
+            1,
+            Some(ErrorKind::StreamTruncated),
+            0,
+        ),
+        // Nothing came before it broke.
+        (vec![Answer::events([": ping\n\n"]), whole()], 2, None, 0),
+    ];
+    for (answers, n_asked, kind, least_ms) in rows {
+        let server = play(answers).await;
+        let started = Instant::now();
+        let reply = ask(&retrying(&server, 2), Delivery::Stream).await;
+        assert_eq!(reply.as_ref().err().map(ProviderError::kind), kind);
+        assert_eq!(server.requests().len(), n_asked);
+        assert!(started.elapsed() >= Duration::from_millis(least_ms));
+        assert!(started.elapsed() < Duration::from_secs(5));
+    }
+}
+
+// Both forms of Retry-After; the date is meant by the sender's clock.
+#[tokio::test]
+async fn l11_retry_after_in_seconds_and_as_a_date() {
+    let rows = [
+        (error(429, "a").with_header("retry-after", "7"), 7),
+        (
+            error(429, "a")
+                .with_header("date", "Wed, 21 Oct 2026 07:28:00 GMT")
+                .with_header("retry-after", "Wed, 21 Oct 2026 07:28:30 GMT"),
+            30,
+        ),
+    ];
+    for (answer, seconds) in rows {
+        let server = play(vec![answer]).await;
+        let error = ask(&provider(&server, "openai", ""), Delivery::Whole)
+            .await
+            .unwrap_err();
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(seconds)));
+    }
+}
+
+// Row L12: a redirect is refused, so that neither key nor prompt reach its target.
+#[tokio::test]
+async fn l12_redirects_are_not_followed() {
+    let target = play(vec![whole()]).await;
+    for status in [301, 302, 303, 307, 308] {
+        let answer = Answer::new(status, "text/plain", "").with_header("location", &target.url());
+        let server = play(vec![answer]).await;
+        let error = ask(&retrying(&server, 2), Delivery::Whole)
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidResponse);
+        assert!(!error.is_retryable());
+        assert_eq!(server.requests().len(), 1);
+    }
+    assert_eq!(target.requests().len(), 0);
+}
+
+// Row L12: keys and secret headers are in no error, no debug text and no shown setting, and
+// a service that repeats its key in an error does not get it into ours.
+#[tokio::test]
+async fn l12_keys_stay_out_of_texts() {
+    const SECRETS: [&str; 2] = ["sk-chat", "gateway-secret"];
+    let server = play(vec![error(401, "bad key sk-chat for Bearer sk-chat")]).await;
+    let yaml = format!(
+        "providers:\n  - name: c\n    provider_backend: openai\n    model_name: m\n    on_error: raise\n    api_config:\n      base_url: {}\n      api_key_env: K\n      headers: {{X-Gateway: gateway-secret}}\n",
+        server.url()
+    );
+    let environment = Environment::of_pairs([("K", "sk-chat"), ("OPENAI_API_KEY", "sk-other")]);
+    let config = Config::parse(&yaml, "t.yaml", environment).unwrap();
+    let provider = Provider::from_entry(&config, None).unwrap();
+    let error = ask(&provider, Delivery::Stream).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth);
+    let settings = format!("{:?}", config.settings());
+    let texts = format!(
+        "{error} {error:?} {config:?} {provider:?} {settings} {:?}",
+        std::error::Error::source(&error)
+    );
+    for secret in SECRETS.into_iter().chain(["sk-other"]) {
+        assert!(!texts.contains(secret), "{secret} in {texts}");
+    }
+    let asked = server.requests().remove(0);
+    assert_eq!(asked.header("authorization"), Some("Bearer sk-chat"));
+    assert_eq!(asked.header("x-gateway"), Some("gateway-secret"));
+    let sent = format!("{asked:?}");
+    assert!(!sent.contains("sk-other"), "another host's key was sent");
+}
