@@ -10,6 +10,7 @@ use twopass_replay::{Answer, Pace, Server};
 
 mod catalogue;
 mod chat;
+mod chat_choices;
 mod chat_faults;
 mod chat_two_pass;
 mod config_errors;
@@ -17,6 +18,7 @@ mod config_load;
 mod facade;
 mod native;
 mod plan;
+mod same_script;
 
 /// A server that plays these answers, one per request.
 pub(crate) async fn play(answers: Vec<Answer>) -> Server {
