@@ -180,6 +180,14 @@ pub const DIALECTS: &[ReasoningDialect] = &[
         ..TAGS
     },
     ReasoningDialect {
+        name: "plamo_think",
+        models: "PLaMo 3",
+        pairs: &[("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>")],
+        begins_inside: "with thinking on",
+        source: "vLLM's PLaMo 3 parsers and their tests, read 2026-11",
+        ..TAGS
+    },
+    ReasoningDialect {
         name: "harmony",
         models: "gpt-oss",
         is_channel: true,

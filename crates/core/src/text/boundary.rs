@@ -1,3 +1,5 @@
+use super::byte_set::find;
+
 /// What the boundary reader met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonEvent {
@@ -274,13 +276,10 @@ impl JsonBoundary {
                 continue;
             }
             let run = at;
-            while at < bytes.len()
-                && bytes[at] != self.quote
-                && bytes[at] != b'\\'
-                && bytes[at] >= 0x20
-            {
-                at += 1;
-            }
+            let quote = self.quote;
+            at += find(&bytes[at..], |byte| {
+                (byte == quote) | (byte == b'\\') | (byte < 0x20)
+            });
             self.keep_key(&bytes[run..at], is_key);
             let Some(&byte) = bytes.get(at) else { break };
             at += 1;

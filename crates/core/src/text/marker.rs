@@ -1,5 +1,7 @@
 use std::borrow::Cow;
 
+use super::ByteSet;
+
 /// Spaces that a tag marker may have before its `>`.
 pub const MAX_TAG_SPACES: usize = 2;
 
@@ -41,6 +43,16 @@ impl Marker {
     pub fn max_len(&self) -> usize {
         let spaces = self.is_tag && self.text.ends_with('>');
         self.text.len() + if spaces { MAX_TAG_SPACES } else { 0 }
+    }
+
+    /// The bytes that it can begin with.
+    fn first_bytes(&self) -> impl Iterator<Item = u8> + use<> {
+        let is_tag = self.is_tag;
+        let first = self.text.as_bytes().first().copied();
+        first.into_iter().flat_map(move |byte| {
+            let (low, high) = (byte.to_ascii_lowercase(), byte.to_ascii_uppercase());
+            if is_tag { [low, high] } else { [byte; 2] }
+        })
     }
 
     fn match_at(&self, bytes: &[u8]) -> One {
@@ -123,7 +135,7 @@ pub enum Scan {
 #[derive(Debug, Clone)]
 pub struct MarkerScanner {
     markers: Vec<Marker>,
-    first: Box<[bool; 256]>,
+    first: ByteSet,
     max_len: usize,
 }
 
@@ -131,16 +143,7 @@ impl MarkerScanner {
     /// A scanner for these markers. Empty ones are ignored.
     #[must_use]
     pub fn new(markers: Vec<Marker>) -> Self {
-        let mut first = Box::new([false; 256]);
-        for marker in &markers {
-            if let Some(&byte) = marker.text.as_bytes().first() {
-                first[usize::from(byte)] = true;
-                if marker.is_tag {
-                    first[usize::from(byte.to_ascii_lowercase())] = true;
-                    first[usize::from(byte.to_ascii_uppercase())] = true;
-                }
-            }
-        }
+        let first = ByteSet::new(markers.iter().flat_map(Marker::first_bytes));
         let max_len = markers.iter().map(Marker::max_len).max().unwrap_or(0);
         Self {
             markers,
@@ -161,11 +164,9 @@ impl MarkerScanner {
         self.max_len
     }
 
-    /// True if a marker can begin with this byte.
-    #[must_use]
-    #[inline]
-    pub fn may_start(&self, byte: u8) -> bool {
-        self.first[usize::from(byte)]
+    /// The bytes that a marker can begin with.
+    pub(crate) fn first_bytes(&self) -> impl Iterator<Item = u8> {
+        self.markers.iter().flat_map(Marker::first_bytes)
     }
 
     /// What stands at the start of `bytes`. `at_end`: no more bytes will come.
@@ -174,7 +175,7 @@ impl MarkerScanner {
         let Some(&first) = bytes.first() else {
             return MarkerMatch::No;
         };
-        if !self.may_start(first) {
+        if !self.first.contains(first) {
             return MarkerMatch::No;
         }
         let mut best = MarkerMatch::No;
@@ -199,16 +200,14 @@ impl MarkerScanner {
     /// The next marker at or after `from`.
     #[must_use]
     pub fn scan(&self, bytes: &[u8], from: usize, at_end: bool) -> Scan {
-        let mut at = from;
+        let mut at = self.first.find(bytes, from);
         while at < bytes.len() {
-            if self.may_start(bytes[at]) {
-                match self.match_at(&bytes[at..], at_end) {
-                    MarkerMatch::Full { idx, len } => return Scan::Found { at, idx, len },
-                    MarkerMatch::Partial => return Scan::Partial(at),
-                    MarkerMatch::No => {}
-                }
+            match self.match_at(&bytes[at..], at_end) {
+                MarkerMatch::Full { idx, len } => return Scan::Found { at, idx, len },
+                MarkerMatch::Partial => return Scan::Partial(at),
+                MarkerMatch::No => {}
             }
-            at += 1;
+            at = self.first.find(bytes, at + 1);
         }
         Scan::None
     }

@@ -5,12 +5,14 @@
 //! number of times, and none fails on any input.
 
 mod boundary;
+mod byte_set;
 mod json;
 mod marker;
 mod python_json;
 mod utf8;
 
 pub use boundary::{JsonBoundary, JsonEvent};
+pub(crate) use byte_set::ByteSet;
 pub use json::{
     ArgumentError, DecodedArguments, JsonLimits, decode_arguments, read_json, read_lenient,
 };

@@ -224,6 +224,8 @@ pub(crate) struct BlockReader {
     /// Where the text after the opening marker begins.
     content_at: usize,
     prose: bool,
+    /// Calls of the turn before this block's.
+    n_calls_before: usize,
     body: Option<(Arc<BlockRules>, Body)>,
 }
 
@@ -249,6 +251,7 @@ impl BlockReader {
             opened_by: opened_by.to_owned(),
             content_at,
             prose: false,
+            n_calls_before: 0,
             body: None,
         }
     }
@@ -330,7 +333,7 @@ impl BlockReader {
     ) -> Progress {
         loop {
             if let Some((rules, body)) = &mut self.body {
-                return match (body, &rules.body) {
+                let progress = match (body, &rules.body) {
                     (Body::Json(body), BodyRules::Json(json)) => {
                         body.read(rules, json, input, calls, out)
                     }
@@ -349,6 +352,12 @@ impl BlockReader {
                     // A body is only ever made from its own rules.
                     _ => ENDED,
                 };
+                let no_call = calls.n_started() == self.n_calls_before;
+                if matches!(progress, Progress::Ended { .. }) && self.prose && no_call {
+                    let raw = input.text[self.content_at..input.pos].trim();
+                    reject_empty(raw, calls, out);
+                }
+                return progress;
             }
             if let Some(progress) = self.read_head(input, calls, out) {
                 return progress;
@@ -387,6 +396,7 @@ impl BlockReader {
             match self.head_of(rules, input, calls) {
                 // An earlier kind that may still fit goes first, however the text is cut.
                 Head::Yes(body) if !wait || input.at_end => {
+                    self.n_calls_before = calls.n_started();
                     self.body = Some((rules.clone(), body));
                     return None;
                 }
@@ -497,18 +507,19 @@ impl BlockReader {
         if self.place == Place::MidLine || (self.place == Place::BlockStart && !self.prose) {
             return Progress::NotACall;
         }
-        let raw = &input.text[self.content_at..input.pos];
         if self.prose {
-            calls.reject_block(
-                CallErrorKind::MalformedArguments,
-                raw.trim(),
-                "the block holds no call",
-                out,
-            );
+            let raw = input.text[self.content_at..input.pos].trim();
+            reject_empty(raw, calls, out);
         }
         input.pos += len;
         ENDED
     }
+}
+
+/// A block of text only: nothing of it is a call.
+fn reject_empty(raw: &str, calls: &mut Calls, out: &mut Vec<Event>) {
+    let message = "the block holds no call";
+    calls.reject_block(CallErrorKind::MalformedArguments, raw, message, out);
 }
 
 /// Skips broken text up to the end of its block, or to the next one.

@@ -78,12 +78,11 @@ impl NamedRules {
         }
         let Some((name_end, after)) = self.name_end(&ahead) else {
             // The start of a separator may stand at the end.
-            let bytes = ahead.text.as_bytes();
-            let end = match self.separators.scan(bytes, ahead.pos, false) {
-                Scan::Partial(at) => at,
-                _ => bytes.len(),
+            let header = self.header(&ahead);
+            let name = match self.separators.scan(header.as_bytes(), 0, false) {
+                Scan::Partial(at) => &header[..at],
+                _ => header,
             };
-            let name = &ahead.text[ahead.pos..end];
             return if name.len() <= MAX_NAME_BYTES && self.is_name(name, true) {
                 Head::More
             } else {
@@ -129,21 +128,28 @@ impl NamedRules {
 
     /// Where the name ends and what follows it begins.
     fn name_end(&self, input: &Input<'_>) -> Option<(usize, usize)> {
-        let bytes = input.text.as_bytes();
-        let mut end = bytes.len().min(input.pos + MAX_NAME_BYTES);
-        if matches!(self.style, NameStyle::Mistral)
-            && let Some(brace) = bytes[input.pos..end].iter().position(|&byte| byte == b'{')
-        {
-            end = input.pos + brace;
-            return match self.separators.scan(&bytes[..end], input.pos, true) {
-                Scan::Found { at, len, .. } => Some((at, at + len)),
-                _ => Some((end, end)),
-            };
-        }
-        match self.separators.scan(bytes, input.pos, input.at_end) {
-            Scan::Found { at, len, .. } if at <= end => Some((at, at + len)),
+        let header = self.header(input).as_bytes();
+        let brace = match self.style {
+            NameStyle::Mistral => header.iter().position(|&byte| byte == b'{'),
             _ => None,
-        }
+        };
+        let before = &header[..brace.unwrap_or(header.len())];
+        let is_all = input.at_end || brace.is_some();
+        let found = match self.separators.scan(before, 0, is_all) {
+            Scan::Found { at, len, .. } => Some((at, at + len)),
+            _ => brace.map(|at| (at, at)),
+        };
+        let (end, after) = found.filter(|(end, _)| *end <= MAX_NAME_BYTES)?;
+        Some((input.pos + end, input.pos + after))
+    }
+
+    /// As much of the text as a name and its separator can take.
+    fn header<'a>(&self, input: &Input<'a>) -> &'a str {
+        prefix_within(&input.text[input.pos..], self.max_header_bytes())
+    }
+
+    fn max_header_bytes(&self) -> usize {
+        MAX_NAME_BYTES + self.separators.max_len()
     }
 
     /// True if this can be a name; `cut`: the start of one.
@@ -232,10 +238,7 @@ impl NamedBody {
                 self.state = State::Name;
                 return None;
             }
-            At::Cut => {
-                input.pos = from;
-                return Some(Progress::Need);
-            }
+            At::Cut => return Some(cut_marker(from, input)),
             At::No => {}
         }
         if let Some(close) = &named.section_close {
@@ -245,10 +248,7 @@ impl NamedBody {
                     calls.settle(false, out);
                     return Some(ENDED);
                 }
-                At::Cut => {
-                    input.pos = from;
-                    return Some(Progress::Need);
-                }
+                At::Cut => return Some(cut_marker(from, input)),
                 At::No => {}
             }
         }
@@ -265,7 +265,8 @@ impl NamedBody {
         out: &mut Vec<Event>,
     ) -> Option<Progress> {
         let Some((end, after)) = named.name_end(input) else {
-            if input.at_end || input.rest().len() > MAX_NAME_BYTES {
+            // A separator that begins within the limit may still be on its way.
+            if input.at_end || input.rest().len() > named.max_header_bytes() {
                 let raw = prefix_within(input.rest(), MAX_NAME_BYTES).to_owned();
                 let kind = if input.at_end {
                     crate::chat::CallErrorKind::TruncatedToolCall
@@ -317,20 +318,18 @@ impl NamedBody {
         calls: &mut Calls,
         out: &mut Vec<Event>,
     ) -> Option<Progress> {
-        let bytes = input.text.as_bytes();
-        let end = match named.separators.scan(bytes, input.pos, input.at_end) {
-            Scan::Found { at, len, .. } => Some((at, at + len)),
-            _ => bytes[input.pos..]
-                .iter()
-                .position(|&byte| byte == b'{')
-                .map(|at| (input.pos + at, input.pos + at)),
-        };
-        let Some((end, after)) = end else {
-            if !input.at_end {
+        let Some((end, after)) = named.name_end(input) else {
+            let is_long = input.rest().len() > named.max_header_bytes();
+            if !input.at_end && !is_long {
                 self.state = State::CallId { name };
                 return Some(Progress::Need);
             }
             calls.begin(&name, None, out);
+            if is_long {
+                // No id is that long: what stands here is to be the arguments.
+                self.state = State::Args(Box::new(JsonArgs::new(calls)));
+                return None;
+            }
             calls.reject_block(
                 crate::chat::CallErrorKind::TruncatedToolCall,
                 "",
@@ -386,10 +385,13 @@ impl NamedBody {
             Some(_) => {}
         }
         // The name is a line; the object follows, in a code fence or bare.
-        let Some(brace) = bytes[at..]
-            .iter()
-            .position(|&byte| byte == b'{' || byte == b'<')
-        else {
+        let line = prefix_within(&input.text[at..], named.max_header_bytes());
+        let Some(brace) = line.bytes().position(|byte| byte == b'{' || byte == b'<') else {
+            if input.text.len() - at > named.max_header_bytes() {
+                calls.begin(&header, None, out);
+                self.state = State::Args(Box::new(JsonArgs::new(calls)));
+                return None;
+            }
             if input.at_end {
                 let name = input.text[at..]
                     .lines()
@@ -416,7 +418,6 @@ impl NamedBody {
             self.state = State::AfterArgs;
             return None;
         }
-        let _ = named;
         self.state = State::Args(Box::new(JsonArgs::new(calls)));
         None
     }
@@ -471,4 +472,14 @@ impl NamedBody {
         self.state = State::Seek;
         None
     }
+}
+
+/// A marker was begun at the end of the text: the rest may come, or the text is cut there.
+fn cut_marker(from: usize, input: &mut Input<'_>) -> Progress {
+    if input.at_end {
+        input.pos = input.text.len();
+        return ENDED;
+    }
+    input.pos = from;
+    Progress::Need
 }

@@ -576,6 +576,30 @@ pub const DIALECTS: &[ToolDialect] = &[
         ..ROW
     },
     ToolDialect {
+        name: "plamo3",
+        models: "PLaMo 3",
+        opens: &[
+            "<|plamo:begin_tool_requests:plamo|>",
+            "<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>",
+        ],
+        closes: &[
+            "<|plamo:end_tool_requests:plamo|>",
+            "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>",
+        ],
+        body: Body::Named {
+            style: NameStyle::Plain,
+            call_open: "<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>",
+            separators: &[
+                "<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|><|plamo:constrain|>json<|plamo:msg|>",
+                "<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|><|plamo:msg|>",
+            ],
+            call_close: "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>",
+        },
+        reasoning: "plamo_think",
+        source: "vLLM's PLaMo 3 parsers and their tests, read 2026-11",
+        ..ROW
+    },
+    ToolDialect {
         name: "functionary_v31",
         models: "Functionary v3.1, Llama 3.1 custom functions",
         opens: &["<function="],

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::reasoning_parser::ReasoningSyntax;
-use crate::text::{Marker, MarkerScanner};
+use crate::text::{ByteSet, Marker, MarkerScanner};
 use crate::tool_parser::{BlockRules, ChannelKind, RawStart, ToolSyntax};
 
 /// What a marker means.
@@ -16,31 +16,24 @@ pub(super) enum Role {
     ChannelOpen(ChannelKind),
 }
 
-/// The markers that count in one mode, and the bytes worth stopping at.
+/// The markers that count in one mode.
 pub(super) struct Markers {
     pub(super) scanner: MarkerScanner,
     pub(super) roles: Vec<Role>,
-    stop_at: Box<[bool; 256]>,
+    /// Where to stop: marker starts, and bytes that change the context.
+    pub(super) stops: ByteSet,
 }
 
 impl Markers {
     fn new(rows: Vec<(Marker, Role)>, also: &[u8]) -> Self {
         let (markers, roles): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         let scanner = MarkerScanner::new(markers);
-        let mut stop_at = Box::new([false; 256]);
-        for byte in 0..=u8::MAX {
-            stop_at[usize::from(byte)] = scanner.may_start(byte) || also.contains(&byte);
-        }
+        let stops = ByteSet::new(scanner.first_bytes().chain(also.iter().copied()));
         Self {
             scanner,
             roles,
-            stop_at,
+            stops,
         }
-    }
-
-    #[inline]
-    pub(super) fn stops_at(&self, byte: u8) -> bool {
-        self.stop_at[usize::from(byte)]
     }
 }
 

@@ -195,8 +195,7 @@ impl TurnParser {
             return;
         }
         self.calls.note_input(text.len());
-        self.held.push_str(text);
-        self.run(false, out);
+        self.read_on(text, false, out);
     }
 
     /// Takes text that is known to come from a special token: a marker in it is never a
@@ -225,7 +224,7 @@ impl TurnParser {
         if cut {
             self.drop_cut_close();
         }
-        self.run(true, out);
+        self.read_on("", true, out);
         self.calls.settle(cut, out);
         let in_channel = self
             .channels
@@ -333,47 +332,61 @@ impl TurnParser {
         closes.any(|(marker, _)| marker.as_str() == text)
     }
 
-    fn run(&mut self, at_end: bool, out: &mut Vec<Event>) {
-        let held = std::mem::take(&mut self.held);
-        loop {
-            let step = match self.mode {
-                Mode::Text => self.step_text(&held, at_end, out),
-                Mode::Reasoning { pair } => self.step_reasoning(&held, pair, at_end, out),
-                Mode::Block => self.step_block(&held, at_end, out),
-                Mode::AfterDraft => self.step_after_draft(&held, at_end, out),
-                Mode::Channels => self.step_channels(&held, at_end, out),
-            };
-            if step == Step::Wait {
-                break;
-            }
+    /// Reads what is held and `more`, and holds what is still needed of it.
+    fn read_on(&mut self, more: &str, at_end: bool, out: &mut Vec<Event>) {
+        if self.held.is_empty() {
+            // Most text is shown as it comes and never copied here.
+            self.run(more, at_end, out);
+            let done = self.done_bytes();
+            self.forget(&more[..done]);
+            self.held.push_str(&more[done..]);
+            return;
+        }
+        let mut held = std::mem::take(&mut self.held);
+        held.push_str(more);
+        self.run(&held, at_end, out);
+        let done = self.done_bytes();
+        // What is moved is paid for by what goes.
+        if done >= held.len() - done {
+            self.forget(&held[..done]);
+            held.drain(..done);
         }
         self.held = held;
-        self.forget();
     }
 
-    /// Drops text that nobody needs any more.
-    fn forget(&mut self) {
-        // The open reader and draft know places in `held` by their offset.
-        let channel_keeps = self
-            .channels
-            .as_ref()
-            .is_some_and(ChannelReader::keeps_text);
-        if self.draft.is_some()
-            || channel_keeps
-            || (self.mode == Mode::Block && !self.reader_skips())
-        {
-            return;
+    fn run(&mut self, held: &str, at_end: bool, out: &mut Vec<Event>) {
+        loop {
+            let step = match self.mode {
+                Mode::Text => self.step_text(held, at_end, out),
+                Mode::Reasoning { pair } => self.step_reasoning(held, pair, at_end, out),
+                Mode::Block => self.step_block(held, at_end, out),
+                Mode::AfterDraft => self.step_after_draft(held, at_end, out),
+                Mode::Channels => self.step_channels(held, at_end, out),
+            };
+            if step == Step::Wait {
+                return;
+            }
         }
-        let done = self.pos;
-        if done == self.held.len() {
-            self.held.clear();
-        } else if done > 0 && done >= self.held.len() / 2 {
-            self.held.drain(..done);
-        } else {
-            return;
+    }
+
+    /// How much of the text nobody needs any more: the open reader and draft know places in
+    /// it by their offset.
+    fn done_bytes(&self) -> usize {
+        let channels = self.channels.as_ref();
+        let is_kept = self.draft.is_some()
+            || channels.is_some_and(ChannelReader::keeps_text)
+            || (self.mode == Mode::Block && !self.reader_skips());
+        if is_kept { 0 } else { self.pos }
+    }
+
+    /// Takes note that this text, the start of what is held, is dropped.
+    fn forget(&mut self, dropped: &str) {
+        let done = dropped.len();
+        if self.mode == Mode::Block && self.block_at < done {
+            self.keep_call_text(&dropped[self.block_at..]);
         }
         self.dropped_bytes += done as u64;
-        self.pos = 0;
+        self.pos -= done;
         self.block_at = self.block_at.saturating_sub(done);
         while self
             .special

@@ -6,6 +6,7 @@ use super::{
     BlockReader, BlockRules, ChannelReader, Diagnostic, DiagnosticKind, Draft, Event, Input,
     MarkerMatch, Mode, Place, Progress, RawStart, Role, Step, TextContext, TurnParser,
 };
+use crate::text::prefix_within;
 
 /// What to do with a marker in answer text.
 enum Found {
@@ -24,9 +25,7 @@ impl TurnParser {
         let mut at = from;
         while at < bytes.len() {
             let run = at;
-            while at < bytes.len() && !self.in_text.stops_at(bytes[at]) {
-                at += 1;
-            }
+            at = self.in_text.stops.find(bytes, at);
             if at > run {
                 self.context.plain(&bytes[run..at]);
             }
@@ -165,7 +164,7 @@ impl TurnParser {
         };
         self.show_text(&held[before], out);
         let reader = BlockReader::after_open(blocks, place, &held[at..at + len], at + len);
-        self.enter_block(reader, at, len, None);
+        self.enter_block(reader, at, len, None, out);
         Found::Taken
     }
 
@@ -216,7 +215,8 @@ impl TurnParser {
             return Found::Taken;
         }
         // Row C6: everything so far was reasoning.
-        if self.shown.any_text || self.calls.n_started() > 0 {
+        let any_call = self.calls.n_started() > 0 || !self.shown.call_text.is_empty();
+        if self.shown.any_text || any_call {
             self.show_text(&held[before], out);
             out.push(Event::Reclassified);
             let calls = std::mem::take(&mut self.shown.call_text);
@@ -272,7 +272,7 @@ impl TurnParser {
             return false;
         };
         self.show_text(&held[from..at], out);
-        self.enter_block(reader, at, 0, None);
+        self.enter_block(reader, at, 0, None, out);
         true
     }
 
@@ -291,9 +291,7 @@ impl TurnParser {
         let mut at = from;
         while at < bytes.len() {
             let run = at;
-            while at < bytes.len() && !self.in_reasoning.stops_at(bytes[at]) {
-                at += 1;
-            }
+            at = self.in_reasoning.stops.find(bytes, at);
             if at > run {
                 self.shown.prev = bytes[at - 1];
             }
@@ -384,7 +382,7 @@ impl TurnParser {
                 };
                 self.show_reasoning(&held[before], out);
                 let reader = BlockReader::after_open(blocks, place, &held[at..at + len], at + len);
-                self.enter_block(reader, at, len, Some(pair));
+                self.enter_block(reader, at, len, Some(pair), out);
                 Found::Taken
             }
             Role::ToolClose | Role::AnswerOpen | Role::AnswerClose | Role::ChannelOpen(_) => {
@@ -410,7 +408,7 @@ impl TurnParser {
             match after.first() {
                 None if !at_end => return false,
                 Some(b'\n') => self.pos += known + 1,
-                Some(&byte) if self.in_reasoning.stops_at(byte) => self.pos += known,
+                Some(&byte) if self.in_reasoning.stops.contains(byte) => self.pos += known,
                 None if known == label.len() => self.pos += known,
                 _ => {}
             }
@@ -604,7 +602,10 @@ impl TurnParser {
         at: usize,
         marker_len: usize,
         in_reasoning: Option<Option<usize>>,
+        out: &mut Vec<Event>,
     ) {
+        // What follows may be given back, and must not take the call before it along.
+        self.calls.settle(false, out);
         self.pos = at + marker_len;
         self.block_at = at;
         self.reader = Some(reader);
@@ -647,15 +648,13 @@ impl TurnParser {
     }
 
     /// Keeps the text of a call while a closing tag could still make it part of a thought.
-    fn keep_call_text(&mut self, text: &str) {
+    pub(super) fn keep_call_text(&mut self, text: &str) {
         let may_be_thought =
             self.prompt_opened.is_none() && !self.shown.seen_block && !self.thinking_off;
-        let most = self.calls.limits().max_block_bytes;
-        if may_be_thought
-            && !self.reasoning.pairs.is_empty()
-            && self.shown.call_text.len() + text.len() <= most
-        {
-            self.shown.call_text.push_str(text);
+        if may_be_thought && !self.reasoning.pairs.is_empty() {
+            let most = self.calls.limits().max_block_bytes;
+            let left = most.saturating_sub(self.shown.call_text.len());
+            self.shown.call_text.push_str(prefix_within(text, left));
         }
     }
 

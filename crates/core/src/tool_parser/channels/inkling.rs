@@ -14,7 +14,7 @@ use super::super::calls::Calls;
 use super::super::json_body::JsonRules;
 use super::{Route, Show, is_mention};
 use crate::chat::Event;
-use crate::text::{Marker, MarkerScanner, Scan};
+use crate::text::{Marker, MarkerScanner, Scan, prefix_within};
 
 const INVOKE: &str = "<|content_invoke_tool_json|>";
 const END: &str = "<|end_message|>";
@@ -133,23 +133,21 @@ impl Inkling {
             Scan::Partial(at) => (at, None),
             Scan::None => (input.text.len(), None),
         };
-        input.pos = end;
-        let n_bytes = n_bytes + (end - from);
-        match found {
-            Some((idx, len)) => {
-                input.pos += len;
-                self.enter(idx, input.pos, show, calls, out);
-                true
-            }
-            None if n_bytes > MAX_HEADER_BYTES => {
-                self.state = State::Body(Route::Text);
-                true
-            }
-            None => {
-                self.state = State::Header { n_bytes };
-                false
-            }
+        // Beyond the limit it is no header, wherever the text was cut.
+        let header = prefix_within(&input.text[from..end], MAX_HEADER_BYTES - n_bytes);
+        input.pos = from + header.len();
+        if input.pos < end {
+            self.state = State::Body(Route::Text);
+            return true;
         }
+        let Some((idx, len)) = found else {
+            let n_bytes = n_bytes + header.len();
+            self.state = State::Header { n_bytes };
+            return false;
+        };
+        input.pos += len;
+        self.enter(idx, input.pos, show, calls, out);
+        true
     }
 
     fn enter(
