@@ -19,10 +19,13 @@ pub enum TurnItem {
 
 /// A running turn. Dropping it cancels the turn.
 ///
-/// After [`TurnItem::Done`] or an error the stream gives `None`.
+/// After [`TurnItem::Done`] or an error the stream gives `None`. An error keeps what was
+/// given out before it: [`ProviderError::partial`].
 pub struct TurnStream {
     items: BoxStream<'static, Result<TurnItem, ProviderError>>,
     ended: bool,
+    /// What was given out, for the error that may follow it.
+    so_far: ReplyAssembler,
 }
 
 impl TurnStream {
@@ -34,6 +37,7 @@ impl TurnStream {
         Self {
             items: items.boxed(),
             ended: false,
+            so_far: ReplyAssembler::new(),
         }
     }
 
@@ -45,24 +49,33 @@ impl TurnStream {
     /// Reads to the end.
     ///
     /// # Errors
-    /// The turn's error, with what was received before it; a stream that ends without [`TurnItem::Done`] is
+    /// The turn's error; a stream that ends without [`TurnItem::Done`] is
     /// [`ErrorKind::StreamTruncated`].
     pub async fn collect(mut self) -> Result<Reply, ProviderError> {
-        let mut partial = ReplyAssembler::new();
         while let Some(item) = self.next().await {
-            match item {
-                Ok(TurnItem::Done(reply)) => return Ok(*reply),
-                Ok(TurnItem::Event(event)) => partial.handle(&event),
-                Err(error) => {
-                    let stop = StopReason::Unknown("error".to_owned());
-                    return Err(error.with_partial(partial.finish(stop)));
-                }
+            if let TurnItem::Done(reply) = item? {
+                return Ok(*reply);
             }
         }
-        Err(ProviderError::new(
-            ErrorKind::StreamTruncated,
-            "the turn ended without its end",
-        ))
+        let message = "the turn ended without its end";
+        let error = ProviderError::new(ErrorKind::StreamTruncated, message);
+        Err(self.keep_partial(error))
+    }
+
+    /// The error with what came before it. Calls are left out: whether the model meant to go
+    /// on is not known.
+    fn keep_partial(&mut self, error: ProviderError) -> ProviderError {
+        let so_far = std::mem::take(&mut self.so_far);
+        let stop_reason = StopReason::Unknown(error.kind().as_str().to_owned());
+        let partial = Reply {
+            tool_calls: Vec::new(),
+            ..so_far.finish(stop_reason)
+        };
+        let is_empty = partial.content.is_empty() && partial.reasoning.is_empty();
+        if is_empty || error.partial().is_some() {
+            return error;
+        }
+        error.with_partial(partial)
     }
 }
 
@@ -74,8 +87,14 @@ impl Stream for TurnStream {
             return Poll::Ready(None);
         }
         let item = self.items.poll_next_unpin(cx);
-        if let Poll::Ready(None | Some(Err(_) | Ok(TurnItem::Done(_)))) = item {
-            self.ended = true;
+        match item {
+            Poll::Ready(Some(Ok(TurnItem::Event(ref event)))) => self.so_far.handle(event),
+            Poll::Ready(None | Some(Ok(TurnItem::Done(_)))) => self.ended = true,
+            Poll::Ready(Some(Err(error))) => {
+                self.ended = true;
+                return Poll::Ready(Some(Err(self.keep_partial(error))));
+            }
+            Poll::Pending => {}
         }
         item
     }
