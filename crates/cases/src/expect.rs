@@ -169,7 +169,7 @@ fn holds(got: &Value, part: &str) -> bool {
 }
 
 /// Calls in order and number; arguments by deep equality.
-fn calls(wanted: &Value, got: &Value) -> Result<(), String> {
+pub(crate) fn calls(wanted: &Value, got: &Value) -> Result<(), String> {
     let (Value::Array(wanted), Value::Array(got_list)) = (wanted, got) else {
         return check(wanted, Some(got), got);
     };

@@ -39,6 +39,16 @@ impl Format {
         })
     }
 
+    /// The `provider_backend` that speaks it.
+    pub(crate) fn backend(self) -> &'static str {
+        match self {
+            Self::Chat => "openai",
+            Self::Responses => "openai_responses",
+            Self::Anthropic => "anthropic",
+            Self::Ollama => "ollama",
+        }
+    }
+
     fn item_kind(self) -> OpaqueKind {
         match self {
             Self::Chat | Self::Ollama => OpaqueKind::ReasoningDetail,
@@ -244,6 +254,11 @@ pub(crate) fn check_request(wanted: &Value, body: &Value) -> Result<(), String> 
         }
     }
     Ok(())
+}
+
+/// Checks one key of an `expect` against a body that was sent.
+pub(super) fn check_body(key: &str, wanted: &Value, body: &str) -> Result<(), String> {
+    meets(&json!({key: wanted}), body, &[])
 }
 
 fn every(texts: &Value, holds: impl Fn(&str) -> bool) -> Result<(), String> {

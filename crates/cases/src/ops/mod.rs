@@ -1,6 +1,9 @@
 //! One adapter for each operation of the case files.
 
 mod client;
+mod config;
+mod live;
+mod outcome;
 mod parse;
 mod render;
 mod schema;
@@ -12,6 +15,8 @@ use serde_json::Value;
 
 use crate::Verdict;
 
+pub(crate) use client::{Format, message_of};
+pub(crate) use live::{provider, runtime};
 pub(crate) use parse::{Parsed, run_cuttings};
 
 /// Runs a case with an `op`.
@@ -30,14 +35,17 @@ pub(crate) fn run(case: &Value) -> Verdict {
         ("schema", "inline_refs") => schema::inline(case),
         ("schema", "to_provider") => schema::provider_form(case),
         ("sse", "parse_events") => sse::parse_events(case),
-        (component, "build_request") => match client::Format::of_component(component) {
-            Some(format) => client::build_request(format, case),
-            None => Verdict::Failed(format!("no such client: {component}")),
-        },
-        // Operations of clients and server are wired here, one arm and one file each.
-        _ => Verdict::Skipped {
-            op: format!("{component}/{op}"),
-            reason: "no adapter yet".to_owned(),
+        ("config", "resolve" | "load") => config::run(case),
+        (component, op) => match (Format::of_component(component), op) {
+            (Some(format), "build_request") => client::build_request(format, case),
+            (Some(format), "stream" | "complete" | "roundtrip" | "roundtrip_tool_name") => {
+                live::run(format, case)
+            }
+            // Operations of the server and the agent are wired here, one arm and one file each.
+            _ => Verdict::Skipped {
+                op: format!("{component}/{op}"),
+                reason: "no adapter yet".to_owned(),
+            },
         },
     }
 }

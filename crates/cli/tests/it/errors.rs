@@ -29,7 +29,7 @@ fn bad_input_is_one_line_and_exit_code_2() {
         "bad.yaml",
         "providers:\n  - {name: a, provider_backend: embeded}\n",
     );
-    place.write("later.yaml", "providers:\n  - {name: a, provider_backend: anthropic, model_name: m, api_config: {api_key: k}}\n");
+    place.write("later.yaml", "providers:\n  - {name: a, provider_backend: completions, model_name: m, api_config: {base_url: 'http://127.0.0.1:9'}}\n");
     place.write("no.gguf", "not a model");
     let rows: &[&[&str]] = &[
         &["invoke", "--max-thinking-tokens", "-1", "x"],

@@ -1,48 +1,12 @@
 //! `invoke` against a local `/generate` server that answers with given bytes.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::thread::JoinHandle;
-
 use serde_json::{Value, json};
+use twopass_replay::Answer;
 
 use crate::run::Place;
+use crate::served::Served;
 
 const REPLY: &str = r#"{"thinking":"Hm.","response":"Sure.","tool_calls":[{"id":"call_1","name":"f","arguments":{"n":123456789012345678901234567890}}],"pre_tool_text":"Sure.","finish_reason":"tool_calls","usage":{"prompt_tokens":3,"thinking_tokens":1,"response_tokens":2,"cached_tokens":0}}"#;
-
-/// A server of one answer, and what it was asked.
-fn server(content_type: &str, body: &str) -> (String, JoinHandle<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    let answer = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    let thread = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut asked = Vec::new();
-        let mut buffer = [0; 4096];
-        while !ends(&asked) {
-            let n = stream.read(&mut buffer).unwrap();
-            asked.extend_from_slice(&buffer[..n]);
-        }
-        stream.write_all(answer.as_bytes()).unwrap();
-        String::from_utf8(asked).unwrap()
-    });
-    (address, thread)
-}
-
-/// True if head and body of a request are complete.
-fn ends(asked: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(asked).to_lowercase();
-    let Some((head, body)) = text.split_once("\r\n\r\n") else {
-        return false;
-    };
-    let length = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length: "));
-    body.len() >= length.and_then(|length| length.parse().ok()).unwrap_or(0)
-}
 
 fn config(place: &Place, address: &str) {
     let yaml = format!(
@@ -54,8 +18,8 @@ fn config(place: &Place, address: &str) {
 #[test]
 fn json_has_every_documented_field() {
     let place = Place::new();
-    let (address, asked) = server("application/json", REPLY);
-    config(&place, &address);
+    let served = Served::start(Answer::new(200, "application/json", REPLY));
+    config(&place, &served.url());
     place.write(
         "tools.json",
         r#"{"tools": [{"name": "f", "description": "d", "parameters": {"type": "object"}}]}"#,
@@ -104,8 +68,7 @@ fn json_has_every_documented_field() {
         "big integers survive"
     );
 
-    let asked = asked.join().unwrap();
-    let body: Value = serde_json::from_str(asked.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let body = served.requests()[0].json();
     assert_eq!(
         body["messages"],
         json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Go"}])
@@ -127,8 +90,8 @@ fn json_has_every_documented_field() {
 #[test]
 fn plain_output_is_the_answer_on_stdout_and_the_thought_on_stderr() {
     let place = Place::new();
-    let (address, _asked) = server("application/json", REPLY);
-    config(&place, &address);
+    let served = Served::start(Answer::new(200, "application/json", REPLY));
+    config(&place, &served.url());
     let ran = place.run_with(&["invoke"], b"Go\n");
     assert_eq!((ran.code, ran.stderr.as_str()), (0, "Hm.\n"));
     assert_eq!(
@@ -141,16 +104,16 @@ fn plain_output_is_the_answer_on_stdout_and_the_thought_on_stderr() {
 fn streams_are_printed_as_they_come() {
     let events = "event: thinking\ndata: {\"text\":\"Hm.\"}\n\nevent: text\ndata: {\"text\":\"Su\"}\n\nevent: text\ndata: {\"text\":\"re.\"}\n\nevent: done\ndata: {\"thinking\":\"Hm.\",\"response\":\"Sure.\",\"tool_calls\":[]}\n\n";
     let place = Place::new();
-    let (address, _asked) = server("text/event-stream", events);
-    config(&place, &address);
+    let served = Served::start(Answer::new(200, "text/event-stream", events));
+    config(&place, &served.url());
     let ran = place.run(&["invoke", "--stream", "Go"]);
     assert_eq!(
         (ran.code, ran.stdout.as_str(), ran.stderr.as_str()),
         (0, "Sure.\n", "Hm.\n")
     );
 
-    let (address, _asked) = server("text/event-stream", events);
-    config(&place, &address);
+    let served = Served::start(Answer::new(200, "text/event-stream", events));
+    config(&place, &served.url());
     let ran = place.run(&["invoke", "--stream", "--json", "Go"]);
     let lines: Vec<Value> = ran
         .stdout
@@ -167,8 +130,12 @@ fn streams_are_printed_as_they_come() {
 #[test]
 fn a_turn_without_an_answer_is_a_negative_result() {
     let place = Place::new();
-    let (address, _asked) = server("application/json", r#"{"thinking":"Hm.","response":""}"#);
-    config(&place, &address);
+    let served = Served::start(Answer::new(
+        200,
+        "application/json",
+        r#"{"thinking":"Hm.","response":""}"#,
+    ));
+    config(&place, &served.url());
     let ran = place.run(&["invoke", "Go"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
     assert!(
@@ -182,8 +149,8 @@ fn a_turn_without_an_answer_is_a_negative_result() {
 #[test]
 fn errors_of_the_server_are_one_line() {
     let place = Place::new();
-    let (address, _asked) = server("application/json", "garbage");
-    config(&place, &address);
+    let served = Served::start(Answer::new(200, "application/json", "garbage"));
+    config(&place, &served.url());
     let ran = place.run(&["invoke", "Go"]);
     assert_eq!(ran.code, 2);
     assert_eq!(

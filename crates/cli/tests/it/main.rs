@@ -11,3 +11,4 @@ mod invoke;
 mod parse;
 mod real_model;
 mod run;
+mod served;

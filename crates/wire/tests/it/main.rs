@@ -7,8 +7,6 @@
 )]
 
 mod bodies;
-mod captures;
-mod cases;
 mod completions;
 mod error;
 mod generate_reply;
