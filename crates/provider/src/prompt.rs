@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use serde_json::Value;
 use twopass_core::chat::{Message, Part, Request, ToolChoice, ToolSpec};
 use twopass_core::chat_template::{CHATML, ChatTemplate, ControlStrings, Piece, Segment};
 use twopass_core::control::{Means, PlanError, TextModel, TurnSettings, plan_turn};
@@ -45,6 +46,48 @@ pub struct TemplateFacts {
 }
 
 impl TemplateFacts {
+    /// The facts in a `tokenizer_config.json` (or a body of the same fields: vLLM's
+    /// `/tokenizer_info`, llama.cpp's `/props`); `None` without a template.
+    ///
+    /// Source of the fields: transformers' tokenizer configuration, read 2026-11.
+    #[must_use]
+    pub fn of_tokenizer(config: &Value) -> Option<Self> {
+        let template = match &config["chat_template"] {
+            Value::String(text) => text.clone(),
+            // Several templates with names; the one for chat is `default`.
+            Value::Array(rows) => rows
+                .iter()
+                .find(|row| row["name"] == "default")
+                .and_then(|row| row["template"].as_str())?
+                .to_owned(),
+            _ => return None,
+        };
+        // A token is a text, or an object with its text in `content`.
+        let token = |name: &str| {
+            let value = &config[name];
+            let text = value.as_str().or_else(|| value["content"].as_str());
+            text.unwrap_or_default().to_owned()
+        };
+        let (bos, eos) = (token("bos_token"), token("eos_token"));
+        let added = config["added_tokens_decoder"].as_object().into_iter();
+        let added = added.flat_map(|tokens| tokens.values());
+        let added = added.filter_map(|token| token["content"].as_str());
+        let mut control_strings: Vec<String> = added
+            .map(str::to_owned)
+            .chain([bos.clone(), eos.clone()])
+            .chain(spelled_controls(&template))
+            .filter(|text| !text.trim().is_empty())
+            .collect();
+        control_strings.sort_unstable();
+        control_strings.dedup();
+        Some(Self {
+            template: Some(template),
+            bos,
+            eos,
+            control_strings,
+        })
+    }
+
     /// The model that these facts describe.
     ///
     /// # Errors
@@ -58,6 +101,54 @@ impl TemplateFacts {
         let control = self.control_strings.iter().cloned();
         let control = control.chain(markers.map(|text| (*text).to_owned()));
         Ok(TextModel::new(template, ControlStrings::new(control)))
+    }
+}
+
+/// Texts of the form `<|name|>` in a template: what it writes as markup is a control token.
+fn spelled_controls(template: &str) -> impl Iterator<Item = String> {
+    template.match_indices("<|").filter_map(|(at, _)| {
+        let rest = &template[at + 2..];
+        let name = &rest[..rest.find("|>")?];
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "_-:.".contains(c);
+        let is_control = !name.is_empty() && name.len() <= 40 && name.chars().all(is_name);
+        is_control.then(|| format!("<|{name}|>"))
+    })
+}
+
+/// The facts in a model's folder, its `tokenizer_config.json`, a GGUF file, or a Jinja file.
+///
+/// # Errors
+/// Kind [`ErrorKind::Config`]: nothing can be read there, or no template is in it.
+pub fn facts_of_path(path: &Path) -> Result<TemplateFacts, ProviderError> {
+    let fault = |what: String| {
+        ProviderError::new(ErrorKind::Config, format!("{}: {what}", path.display()))
+            .with_param("chat_template")
+    };
+    let read = |path: &Path| {
+        std::fs::read_to_string(path).map_err(|error| fault(format!("cannot be read: {error}")))
+    };
+    let parse = |text: String| {
+        serde_json::from_str::<Value>(&text)
+            .map_err(|error| fault(format!("is no tokenizer configuration: {error}")))
+    };
+    if path.is_dir() {
+        let mut config = parse(read(&path.join("tokenizer_config.json"))?)?;
+        // Newer models keep the template in a file of its own.
+        if let Ok(text) = std::fs::read_to_string(path.join("chat_template.jinja")) {
+            config["chat_template"] = text.into();
+        }
+        return TemplateFacts::of_tokenizer(&config)
+            .ok_or_else(|| fault("holds no chat template".to_owned()));
+    }
+    match path.extension().and_then(|end| end.to_str()) {
+        Some("gguf") => template_facts(path),
+        Some("json") => TemplateFacts::of_tokenizer(&parse(read(path)?)?)
+            .ok_or_else(|| fault("holds no `chat_template`".to_owned())),
+        _ => {
+            let template = read(path)?;
+            let config = serde_json::json!({ "chat_template": template });
+            TemplateFacts::of_tokenizer(&config).ok_or_else(|| fault("is empty".to_owned()))
+        }
     }
 }
 

@@ -12,7 +12,8 @@ use crate::workspace::{Workspace, run_quiet};
 const LAYERS: &[(&str, &[&str])] = &[
     ("twopass-core", &[]),
     ("twopass-wire", &["twopass-core"]),
-    ("twopass-engine", &["twopass-core"]),
+    ("twopass-gguf", &[]),
+    ("twopass-engine", &["twopass-core", "twopass-gguf"]),
     ("twopass-tools", &["twopass-core"]),
     ("twopass-provider", &["twopass-wire", "twopass-engine"]),
     ("twopass-agent", &["twopass-provider", "twopass-tools"]),

@@ -5,7 +5,7 @@ use serde_json::json;
 use twopass_core::control::TextModel;
 use twopass_provider::catalogue::Catalogue;
 use twopass_provider::config::ProviderConfig;
-use twopass_provider::prompt::{model_of_file, model_of_template, render};
+use twopass_provider::prompt::{facts_of_path, model_of_file, model_of_template, render};
 use twopass_provider::{CallOptions, Config};
 
 use crate::args::{RenderArgs, Shared};
@@ -54,7 +54,9 @@ pub(crate) fn run(shared: &Shared, args: &RenderArgs) -> Result<ExitCode, Failur
 
 fn configured(config: &Config) -> Result<(ProviderConfig, TextModel), Failure> {
     let entry = config.provider(None)?;
-    let path = setup::model_file(config, entry)?;
-    let model = model_of_file(&path)?;
+    let model = match &entry.chat_template {
+        Some(path) => facts_of_path(path)?.to_model()?,
+        None => model_of_file(&setup::model_file(config, entry)?)?,
+    };
     Ok((entry.clone(), model))
 }

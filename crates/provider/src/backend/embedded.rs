@@ -8,23 +8,20 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{BoxFuture, FutureExt};
-use futures_util::stream;
 use tokio::sync::{OnceCell, Semaphore};
 use twopass_core::chat::{Diagnostic, DiagnosticKind, PassReport, Request, ToolChoice, TurnBudget};
 use twopass_core::chat_template::Prompt;
-use twopass_core::control::{
-    PassEnd, PassRequest, PlannedTurn, Step, TextModel, TurnSettings, TwoPass, plan_turn,
-};
+use twopass_core::control::{PassEnd, PassRequest, TextModel, TurnSettings, plan_turn};
 use twopass_core::tool_prompt::call_grammar;
 use twopass_engine::{
     Engine, EngineOptions, EngineStats, ErrorKind as EngineErrorKind, GenerateRequest, Generation,
     Grammar, ModelInfo, Outcome, Output,
 };
 
-use super::{Backend, TurnItem, TurnStream};
+use super::text_turn::{PassStep, TextEngine, TextTurn, unix_now};
+use super::{Backend, TurnStream};
 use crate::catalogue::Catalogue;
 use crate::config::{EngineConfig, ProviderConfig};
 use crate::prompt::{TemplateFacts, turn_settings};
@@ -128,27 +125,20 @@ impl Embedded {
         let settings = Arc::clone(&self.settings);
         let recite = self.recital.as_ref().and_then(|recital| recital(&request));
         let turn = if text_bytes(&request) < LARGE_PROMPT_BYTES {
-            Turn::begin(&loaded, &settings, request, recite)?
+            begin(&loaded, &settings, request, recite)?
         } else {
             let place = LARGE_PROMPTS.acquire().await;
-            let begin = move || {
+            let work = move || {
                 // Held to the end, also when nobody waits for the turn any more.
                 let _place = place;
-                Turn::begin(&loaded, &settings, request, recite)
+                begin(&loaded, &settings, request, recite)
             };
-            tokio::task::spawn_blocking(begin).await.map_err(|error| {
+            tokio::task::spawn_blocking(work).await.map_err(|error| {
                 ProviderError::new(ErrorKind::Internal, "a turn could not be begun")
                     .with_source(error)
             })??
         };
-        let items = stream::unfold(turn, |mut turn| async move {
-            if turn.is_over {
-                return None;
-            }
-            let item = turn.next().await;
-            Some((item, turn))
-        });
-        Ok(TurnStream::new(items))
+        Ok(turn.into_stream())
     }
 }
 
@@ -173,20 +163,6 @@ impl Backend for Embedded {
     }
 }
 
-/// A turn on the engine: the state machine and the pass that is open.
-struct Turn {
-    engine: Engine,
-    request: Request,
-    prompt: Prompt,
-    grammar: Option<String>,
-    recite: Option<String>,
-    machine: TwoPass,
-    open: Option<Generation>,
-    /// A step that was polled and not taken yet.
-    pending: Option<Step>,
-    is_over: bool,
-}
-
 /// Rendering and tokenising takes about 0.7 s per MB. A longer prompt than this one does not
 /// do that on a thread that serves others.
 const LARGE_PROMPT_BYTES: usize = 32 << 10;
@@ -209,92 +185,67 @@ fn text_bytes(request: &Request) -> usize {
     messages.sum::<usize>() + tools.sum::<usize>()
 }
 
-impl Turn {
-    /// Plans a turn and opens its first pass, so that a prompt that is too long or a full
-    /// queue is an error before any event. Does not wait for the engine.
-    fn begin(
-        loaded: &Loaded,
-        settings: &TurnSettings,
-        request: Request,
-        recite: Option<String>,
-    ) -> Result<Self, ProviderError> {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .ok()
-            .and_then(|since| i64::try_from(since.as_secs()).ok());
-        let mut planned = plan_turn(&request, &loaded.model, settings, now)?;
-        let notes = std::mem::take(&mut planned.diagnostics);
-        let mut turn = Self::new(loaded.engine.clone(), request, planned, recite);
-        match turn.machine.poll() {
-            Step::Send(pass) => turn.open = Some(turn.generate(pass)?),
-            other => turn.pending = Some(other),
-        }
-        for note in notes {
-            turn.machine.handle_note(note);
-        }
-        Ok(turn)
+/// One turn's side of the engine.
+struct Side {
+    engine: Engine,
+    request: Request,
+    prompt: Prompt,
+    grammar: Option<String>,
+    recite: Option<String>,
+    open: Option<Generation>,
+}
+
+/// Plans a turn and opens its first pass, so that a prompt that is too long or a full queue
+/// is an error before any event. Does not wait for the engine.
+fn begin(
+    loaded: &Loaded,
+    settings: &TurnSettings,
+    request: Request,
+    recite: Option<String>,
+) -> Result<TextTurn<Side>, ProviderError> {
+    let planned = plan_turn(&request, &loaded.model, settings, unix_now())?;
+    let side = Side {
+        engine: loaded.engine.clone(),
+        request,
+        prompt: planned.prompt,
+        grammar: planned.grammar,
+        recite,
+        open: None,
+    };
+    let mut turn = TextTurn::new(planned.plan, side);
+    if let Some(pass) = turn.first_pass(planned.diagnostics) {
+        turn.engine.generate(pass)?;
+    }
+    Ok(turn)
+}
+
+impl TextEngine for Side {
+    async fn open(&mut self, pass: PassRequest) -> Result<(), ProviderError> {
+        self.generate(pass)
     }
 
-    fn new(engine: Engine, request: Request, planned: PlannedTurn, recite: Option<String>) -> Self {
-        let PlannedTurn {
-            prompt,
-            plan,
-            grammar,
-            ..
-        } = planned;
-        Self {
-            engine,
-            request,
-            prompt,
-            grammar,
-            recite,
-            machine: TwoPass::new(plan),
-            open: None,
-            pending: None,
-            is_over: false,
-        }
-    }
-
-    /// The next item. Cancel points: the wait for the engine, nothing else.
-    async fn next(&mut self) -> Result<TurnItem, ProviderError> {
-        let item = self.advance().await;
-        self.is_over = matches!(item, Err(_) | Ok(TurnItem::Done(_)));
-        item
-    }
-
-    async fn advance(&mut self) -> Result<TurnItem, ProviderError> {
-        loop {
-            match self.pending.take().unwrap_or_else(|| self.machine.poll()) {
-                Step::Emit(event) => return Ok(TurnItem::Event(event)),
-                Step::Done(reply) => return Ok(TurnItem::Done(reply)),
-                Step::Send(pass) => self.open = Some(self.generate(pass)?),
-                Step::Read => {
-                    let output = match &mut self.open {
-                        Some(generation) => generation.next().await,
-                        None => None,
-                    };
-                    match output {
-                        Some(Output::Text { text, .. }) => self.machine.handle_text(&text),
-                        Some(Output::Done(outcome)) => {
-                            self.open = None;
-                            if let Some(note) = lowered_cap(&self.request, &outcome.passes) {
-                                self.machine.handle_note(note);
-                            }
-                            self.machine.handle_pass_end(pass_end(*outcome)?);
-                        }
-                        None => {
-                            return Err(ProviderError::new(
-                                ErrorKind::Internal,
-                                "the engine stopped within a turn",
-                            ));
-                        }
-                    }
-                }
+    async fn next(&mut self) -> Result<PassStep, ProviderError> {
+        let output = match &mut self.open {
+            Some(generation) => generation.next().await,
+            None => None,
+        };
+        match output {
+            Some(Output::Text { text, .. }) => Ok(PassStep::Text(text)),
+            Some(Output::Done(outcome)) => {
+                self.open = None;
+                let note = lowered_cap(&self.request, &outcome.passes);
+                Ok(PassStep::End(Box::new(pass_end(*outcome)?), note))
             }
+            None => Err(ProviderError::new(
+                ErrorKind::Internal,
+                "the engine stopped within a turn",
+            )),
         }
     }
+}
 
-    fn generate(&mut self, pass: PassRequest) -> Result<Generation, ProviderError> {
+impl Side {
+    fn generate(&mut self, pass: PassRequest) -> Result<(), ProviderError> {
         let mut prompt = self.prompt.clone();
         prompt.push_markup(&pass.continuation);
         let request = GenerateRequest {
@@ -306,13 +257,15 @@ impl Turn {
             recite: self.recite.take(),
             ..GenerateRequest::new(prompt)
         };
-        self.engine.generate(request).map_err(|error| {
+        let opened = self.engine.generate(request).map_err(|error| {
             let at_fault = match error.kind() {
                 EngineErrorKind::BadGrammar => self.tool_at_fault(),
                 _ => None,
             };
             at_fault.unwrap_or_else(|| engine_error(error))
-        })
+        });
+        self.open = Some(opened?);
+        Ok(())
     }
 
     /// The tool whose schema no grammar can bind, when a forced call's grammar fails.

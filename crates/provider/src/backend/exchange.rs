@@ -105,6 +105,49 @@ impl Endpoint {
         Deadline::after(self.timeouts.total, ErrorKind::TimeoutTotal)
     }
 
+    /// Asks for one whole answer beside the turns: a GET, or a POST of this JSON body.
+    ///
+    /// # Errors
+    /// The answer's own error, or why there is none.
+    pub(crate) async fn fetch(
+        &self,
+        url: Url,
+        body: Option<String>,
+        limit: Deadline,
+    ) -> Result<Vec<u8>, ProviderError> {
+        let ask = async {
+            let request = match body {
+                None => self.client.get(url.clone()),
+                Some(body) => {
+                    let json = HeaderValue::from_static("application/json");
+                    self.client
+                        .post(url.clone())
+                        .header(CONTENT_TYPE, json)
+                        .body(body)
+                }
+            };
+            let sent = request.headers(self.headers.clone()).send().await;
+            let response = sent.map_err(|error| locate(&error, &url))?;
+            if !response.status().is_success() {
+                return Err(http::status_fault(response).await?.0.into());
+            }
+            let mut body = Body::new(response)?;
+            let mut whole = Vec::new();
+            while let Some(bytes) = body.chunk().await? {
+                if whole.len() + bytes.len() > MAX_REPLY_BYTES {
+                    return Err(ProviderError::new(
+                        ErrorKind::EventTooLarge,
+                        format!("the answer is larger than {MAX_REPLY_BYTES} bytes"),
+                    ));
+                }
+                whole.extend_from_slice(&bytes);
+            }
+            Ok(whole)
+        };
+        let answered = limit.wait(ask).await.and_then(|answer| answer);
+        answered.map_err(|error| error.without(&self.secrets))
+    }
+
     /// Sends the request, again if need be, and reads up to its first output or its end.
     ///
     /// # Errors

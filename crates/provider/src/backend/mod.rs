@@ -1,6 +1,7 @@
 //! What turns a request into events: one trait, one file per backend.
 
 mod chat;
+mod completions;
 mod decide;
 #[cfg(feature = "embedded")]
 mod embedded;
@@ -9,9 +10,11 @@ mod format;
 mod markup;
 mod passes;
 mod stream;
+mod text_turn;
 mod vllm_native;
 
 pub use chat::Chat;
+pub use completions::Completions;
 #[cfg(feature = "embedded")]
 pub use embedded::{Embedded, Recital};
 pub use stream::{TurnItem, TurnStream};
@@ -25,10 +28,12 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use twopass_core::chat::Request;
 
+#[cfg(not(feature = "embedded"))]
+use crate::ErrorKind;
+use crate::ProviderError;
 #[cfg(feature = "embedded")]
 use crate::catalogue::Catalogue;
 use crate::config::{BackendKind, Config, ProviderConfig};
-use crate::{ErrorKind, ProviderError};
 
 /// What turns a checked request into a turn.
 ///
@@ -80,14 +85,18 @@ pub fn from_config(
         | BackendKind::OpenAiResponses
         | BackendKind::Anthropic
         | BackendKind::Ollama => Ok(Arc::new(Chat::new(entry)?)),
-        BackendKind::Completions => Err(not_built(entry)),
+        BackendKind::Completions => Ok(Arc::new(Completions::new(entry)?)),
     }
 }
 
+#[cfg(not(feature = "embedded"))]
 fn not_built(entry: &ProviderConfig) -> ProviderError {
     ProviderError::new(
         ErrorKind::NotBuilt,
-        format!("`provider_backend: {}` is not built yet", entry.backend),
+        format!(
+            "`provider_backend: {}` is not in this build: it lacks the feature `embedded`",
+            entry.backend
+        ),
     )
     .with_param("provider_backend")
 }

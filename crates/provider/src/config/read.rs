@@ -202,6 +202,9 @@ fn provider(
     };
     let mut entry = ProviderConfig::with_defaults(&name, backend, &model_name);
     entry.preset = preset.map(|row| row.name);
+    entry.chat_template = section
+        .text(source, "chat_template")?
+        .map(|path| source.resolve(&path));
     choices(source, &mut section, &mut entry)?;
     entry.decisions = decisions(source, &mut section)?;
     if let Some(node) = section.node("generation_config") {

@@ -104,6 +104,10 @@ impl List<'_> {
         );
         self.put(&format!("{path}.on_error"), entry.on_error.as_str());
         self.put(&format!("{path}.content_mode"), entry.content_mode.as_str());
+        if let Some(template) = &entry.chat_template {
+            let shown = template.display().to_string();
+            self.put(&format!("{path}.chat_template"), &shown);
+        }
         if entry.backend != BackendKind::Embedded {
             self.api(path, entry);
         }

@@ -161,6 +161,9 @@ pub struct ProviderConfig {
     pub preset: Option<&'static str>,
     /// A catalogue name, a `.gguf` path, or the remote id, verbatim (row A15).
     pub model_name: String,
+    /// Where the model's chat template is found, for engines that do not tell it: the model's
+    /// folder, its `tokenizer_config.json`, a Jinja file or a GGUF file.
+    pub chat_template: Option<PathBuf>,
     /// Whether think tags are looked for.
     pub parsing_format: ParsingFormat,
     /// The dialect of tool calls.
@@ -477,6 +480,7 @@ impl ProviderConfig {
             backend,
             preset: None,
             model_name: model_name.to_owned(),
+            chat_template: None,
             parsing_format: ParsingFormat::ThinkTags,
             tool_parser: ToolParserName(tool_parser.to_owned()),
             dialects: Vec::new(),

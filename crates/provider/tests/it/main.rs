@@ -13,6 +13,7 @@ mod chat;
 mod chat_choices;
 mod chat_faults;
 mod chat_two_pass;
+mod completions;
 mod config_errors;
 mod config_load;
 mod facade;

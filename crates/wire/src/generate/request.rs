@@ -486,11 +486,13 @@ fn encode_message(message: &Message) -> String {
     object.finish()
 }
 
-/// A call as `{id, name, arguments}`, the argument text as the model wrote it.
+/// A call as `{id, name, arguments}`, the argument text as the model wrote it but on one
+/// line: whoever reads JSON lines gets one. No JSON string holds a raw line end.
 pub(crate) fn encode_call(call: &ToolCall) -> String {
     let mut object = Object::default();
     object.text("id", &call.id);
     object.text("name", &call.name);
-    object.raw("arguments", call.arguments.as_text());
+    let arguments = call.arguments.as_text().replace(['\n', '\r'], " ");
+    object.raw("arguments", &arguments);
     object.finish()
 }

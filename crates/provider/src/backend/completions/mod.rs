@@ -1,0 +1,86 @@
+//! Engines with raw completions behind HTTP: vLLM, llama.cpp's server.
+//!
+//! ```text
+//!  Request -> plan_turn -> token ids -> pass 1 -> its very ids + the close -> pass 2
+//! ```
+//! We render the chat template, so the prompt is the same as on the embedded engine, and
+//! tokenise it through the engine's own `/tokenize`. Pass 2 goes on from the ids that pass 1
+//! gave back: nothing is tokenised twice, and the engine's prefix cache holds (row M2).
+
+mod pass;
+mod remote;
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::OnceCell;
+use twopass_core::chat::Request;
+use twopass_core::control::{Means, TurnSettings, plan_turn};
+
+use super::text_turn::{TextTurn, unix_now};
+use super::{Backend, TurnStream};
+use crate::ProviderError;
+use crate::config::ProviderConfig;
+use crate::prompt::turn_settings;
+
+use pass::Side;
+use remote::Remote;
+
+/// The backend of `provider_backend: completions`.
+#[derive(Debug)]
+pub struct Completions {
+    entry: ProviderConfig,
+    settings: TurnSettings,
+    remote: OnceCell<Arc<Remote>>,
+}
+
+impl Completions {
+    /// A client of the configured engine. Opens no connection.
+    ///
+    /// # Errors
+    /// Kind [`crate::ErrorKind::Config`]: `api_config.base_url` is missing, or the dialect is
+    /// unknown.
+    pub fn new(entry: &ProviderConfig) -> Result<Self, ProviderError> {
+        crate::endpoint::turn_url(entry)?;
+        Ok(Self {
+            entry: entry.clone(),
+            settings: TurnSettings {
+                means: Means::Continuation,
+                ..turn_settings(entry)?
+            },
+            remote: OnceCell::new(),
+        })
+    }
+
+    /// The engine, asked once what it is and which template its model has.
+    async fn remote(&self) -> Result<&Arc<Remote>, ProviderError> {
+        let discover = || async { Remote::discover(&self.entry).await.map(Arc::new) };
+        self.remote.get_or_try_init(discover).await
+    }
+
+    async fn start(&self, request: Request) -> Result<TurnStream, ProviderError> {
+        let remote = Arc::clone(self.remote().await?);
+        let planned = plan_turn(&request, &remote.model, &self.settings, unix_now())?;
+        let side = Side::new(remote, request, &planned.prompt).await?;
+        let mut turn = TextTurn::new(planned.plan, side);
+        if let Some(pass) = turn.first_pass(planned.diagnostics) {
+            turn.engine.start(pass).await?;
+        }
+        Ok(turn.into_stream())
+    }
+}
+
+impl Backend for Completions {
+    fn open(&self, request: Request) -> BoxFuture<'_, Result<TurnStream, ProviderError>> {
+        self.start(request).boxed()
+    }
+
+    fn prepare(&self) -> BoxFuture<'_, Result<(), ProviderError>> {
+        async { self.remote().await.map(|_| ()) }.boxed()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.remote.initialized()
+    }
+}

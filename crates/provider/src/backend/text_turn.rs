@@ -1,0 +1,117 @@
+//! A turn over an engine that takes text or tokens: the two-pass machine asks, the engine
+//! answers. The same for the engine in this process and for one behind HTTP.
+
+use std::future::Future;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::stream::unfold;
+use twopass_core::chat::Diagnostic;
+use twopass_core::control::{PassEnd, PassRequest, Step, TurnPlan, TwoPass};
+
+use super::{TurnItem, TurnStream};
+use crate::ProviderError;
+
+/// One engine's side of one turn.
+pub(super) trait TextEngine: Send {
+    /// Begins a pass.
+    fn open(&mut self, pass: PassRequest)
+    -> impl Future<Output = Result<(), ProviderError>> + Send;
+
+    /// What the open pass does next. Cancel safe.
+    fn next(&mut self) -> impl Future<Output = Result<PassStep, ProviderError>> + Send;
+}
+
+/// A step of a pass.
+pub(super) enum PassStep {
+    /// Text of the model.
+    Text(String),
+    /// The end, and what there is to say about it.
+    End(Box<PassEnd>, Option<Diagnostic>),
+}
+
+/// A turn under way.
+pub(super) struct TextTurn<E> {
+    pub(super) engine: E,
+    machine: TwoPass,
+    /// A step that was polled and not taken yet.
+    pending: Option<Step>,
+    n_passes: u32,
+    is_over: bool,
+}
+
+impl<E: TextEngine + 'static> TextTurn<E> {
+    /// A turn at its start.
+    pub(super) fn new(plan: TurnPlan, engine: E) -> Self {
+        Self {
+            engine,
+            machine: TwoPass::new(plan),
+            pending: None,
+            n_passes: 0,
+            is_over: false,
+        }
+    }
+
+    /// The first pass, for the caller to open, so that what stops it is an error before any
+    /// event; `None` if there is something to say before it.
+    pub(super) fn first_pass(&mut self, notes: Vec<Diagnostic>) -> Option<PassRequest> {
+        let first = match self.machine.poll() {
+            Step::Send(pass) => {
+                self.n_passes = 1;
+                Some(pass)
+            }
+            other => {
+                self.pending = Some(other);
+                None
+            }
+        };
+        for note in notes {
+            self.machine.handle_note(note);
+        }
+        first
+    }
+
+    /// The turn's items. Cancel points: the waits for the engine.
+    pub(super) fn into_stream(self) -> TurnStream {
+        TurnStream::new(unfold(self, |mut turn| async move {
+            if turn.is_over {
+                return None;
+            }
+            let item = turn.advance().await;
+            turn.is_over = matches!(item, Err(_) | Ok(TurnItem::Done(_)));
+            Some((item, turn))
+        }))
+    }
+
+    async fn advance(&mut self) -> Result<TurnItem, ProviderError> {
+        loop {
+            let done = match self.pending.take().unwrap_or_else(|| self.machine.poll()) {
+                Step::Emit(event) => return Ok(TurnItem::Event(event)),
+                Step::Done(reply) => return Ok(TurnItem::Done(reply)),
+                Step::Send(pass) => {
+                    self.n_passes += 1;
+                    self.engine.open(pass).await.map(|()| None)
+                }
+                Step::Read => self.engine.next().await.map(Some),
+            };
+            match done {
+                Ok(None) => {}
+                Ok(Some(PassStep::Text(text))) => self.machine.handle_text(&text),
+                Ok(Some(PassStep::End(end, note))) => {
+                    if let Some(note) = note {
+                        self.machine.handle_note(note);
+                    }
+                    self.machine.handle_pass_end(*end);
+                }
+                // Row D14: a thought that is there is kept when the answer fails.
+                Err(error) if self.n_passes > 1 => self.machine.handle_failure(error.message()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The date for templates that print one.
+pub(super) fn unix_now() -> Option<i64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(now.as_secs()).ok()
+}
