@@ -5,12 +5,8 @@
 use serde_json::{Value, json};
 
 use super::{CallBlocks, ToolsLayout};
-use crate::chat::{Message, Role, ToolChoice, ToolSpec};
+use crate::chat::{Message, Role, ToolSpec};
 use crate::chat_template::{Piece, TemplateMessage, to_python_json};
-use crate::schema::{close_objects, keywords_used};
-
-/// Most calls that a constrained turn may make.
-const MAX_CONSTRAINED_CALLS: usize = 8;
 
 /// The `# Tools` header and the list (rows E1, E2).
 pub(super) fn tool_list(tools: &[ToolSpec], layout: ToolsLayout) -> Vec<Piece> {
@@ -111,88 +107,4 @@ fn function_value(tool: &ToolSpec) -> Value {
             "parameters": tool.parameters,
         },
     })
-}
-
-/// A grammar of the turn's calls in llguidance's Lark dialect, for a choice that demands
-/// one; `None` if the choice leaves the model free.
-///
-/// The JSON is bound to each tool's schema and to the spacing that models were trained on.
-/// A named choice is one call; `Required` with `parallel` is up to eight.
-#[must_use]
-pub fn call_grammar(tools: &[ToolSpec], choice: &ToolChoice, parallel: bool) -> Option<String> {
-    if !choice.forces_call() {
-        return None;
-    }
-    let allowed: Vec<&ToolSpec> = tools
-        .iter()
-        .filter(|tool| choice.only_tool().is_none_or(|name| name == tool.name))
-        .collect();
-    let names: Vec<String> = (0..allowed.len())
-        .map(|idx| format!("call_{idx}"))
-        .collect();
-    let more = if parallel && *choice == ToolChoice::Required {
-        format!(" (\"\\n\" call){{0,{}}}", MAX_CONSTRAINED_CALLS - 1)
-    } else {
-        String::new()
-    };
-    let mut grammar = format!("start: call{more}\ncall: {}\n", names.join(" | "));
-    for (idx, tool) in allowed.iter().enumerate() {
-        let head = format!(
-            "<tool_call>\n{{\"name\": {}, \"arguments\": ",
-            json!(tool.name)
-        );
-        let tail = "}\n</tool_call>";
-        grammar.push_str(&format!(
-            "call_{idx}: {} args_{idx} {}\nargs_{idx}: %json {}\n",
-            json!(head),
-            json!(tail),
-            bound_schema(&tool.parameters),
-        ));
-    }
-    Some(grammar)
-}
-
-/// Keywords that llguidance 1.9 does not bind, or only roughly (`oneOf` as `anyOf`).
-const UNBOUND_KEYWORDS: [&str; 13] = [
-    "oneOf",
-    "not",
-    "if",
-    "uniqueItems",
-    "contains",
-    "propertyNames",
-    "minProperties",
-    "maxProperties",
-    "dependencies",
-    "dependentRequired",
-    "dependentSchemas",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-];
-
-/// What a forced call's grammar leaves to the check afterwards: the tool's name and its
-/// schema's keywords, for each tool that has any.
-#[must_use]
-pub fn unbound_keywords(tools: &[ToolSpec]) -> Vec<(&str, Vec<&'static str>)> {
-    tools
-        .iter()
-        .map(|tool| {
-            let used = keywords_used(&tool.parameters, &UNBOUND_KEYWORDS);
-            (tool.name.as_str(), used)
-        })
-        .filter(|(_, used)| !used.is_empty())
-        .collect()
-}
-
-/// The schema with llguidance's options: the separators of Python's `json.dumps`, and
-/// keywords that it does not know passed over.
-fn bound_schema(schema: &Value) -> Value {
-    let mut schema = close_objects(schema);
-    if let Value::Object(object) = &mut schema {
-        object.entry("type").or_insert_with(|| json!("object"));
-        object.insert(
-            "x-guidance".to_owned(),
-            json!({"whitespace_flexible": false, "lenient": true, "item_separator": ", ", "key_separator": ": "}),
-        );
-    }
-    schema
 }

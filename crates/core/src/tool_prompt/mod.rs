@@ -3,9 +3,10 @@
 //! The one way in is [`with_tools`]: messages and tools in, template messages out. A template
 //! that writes tools itself keeps them as they are and only gets the `tool_choice` wording.
 
+mod grammar;
 mod hermes;
 
-pub use hermes::{call_grammar, unbound_keywords};
+pub use grammar::{call_grammar, call_grammar_in, unbound_keywords};
 
 use crate::chat::{Message, Role, ToolChoice, ToolSpec};
 use crate::chat_template::{Piece, TemplateMessage};

@@ -260,3 +260,35 @@ fn m5_grammar_only_for_a_forced_call() {
     let required = call_grammar(&tools, &ToolChoice::Required, true).unwrap();
     assert!(required.contains("call: call_0 | call_1\n"), "{required}");
 }
+
+// Row E18: what a grammar forces is what the dialect writes, and so what it reads.
+#[test]
+fn m5_grammars_of_dialects_are_what_they_write() {
+    let call = ToolCall {
+        id: String::new(),
+        name: "f".to_owned(),
+        arguments: Arguments::from_text("{}").unwrap(),
+    };
+    let mut names = Vec::new();
+    for row in crate::tool_parser::DIALECTS {
+        let Some(frame) = grammar::Frame::of(row) else {
+            continue;
+        };
+        let written = row.write_calls(std::slice::from_ref(&call));
+        assert_eq!(frame.write("f", "{}"), written, "{}", row.name);
+        names.push(row.name);
+    }
+    assert!(names.len() >= 27, "{names:?}");
+    let mistral = crate::tool_parser::dialect("mistral").unwrap();
+    let tools = [tool("f"), tool("g")];
+    let text = call_grammar_in(mistral, &tools, &ToolChoice::Required, true).unwrap();
+    assert!(
+        text.starts_with("start:  \"[TOOL_CALLS] [\" call ( \", \"  call){0,7} \"]\" \n"),
+        "{text}"
+    );
+    let xml = crate::tool_parser::dialect("qwen3_coder").unwrap();
+    assert_eq!(
+        call_grammar_in(xml, &tools, &ToolChoice::Required, true),
+        None
+    );
+}
