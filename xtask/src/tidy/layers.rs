@@ -22,6 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("twopass-python", &["twopass-agent"]),
     ("twopass-replay", &[]),
     ("twopass-cases", &["twopass-agent", "twopass-replay"]),
+    ("twopass-fuzz", &["twopass-wire"]),
     ("twopass", &["twopass-agent"]),
     ("twopass-cli", &["twopass-server", "twopass-tui", "twopass"]),
     ("xtask", &[]),
