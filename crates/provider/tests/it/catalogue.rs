@@ -282,7 +282,7 @@ fn files_that_are_no_models_are_refused() {
     ]
     .concat();
     let rows: Vec<(Vec<u8>, &str)> = vec![
-        (Vec::new(), "is no GGUF file: it is too short"),
+        (Vec::new(), "is empty"),
         (b"GG".to_vec(), "is no GGUF file: it is too short"),
         (
             b"PK\x03\x04 something".to_vec(),
@@ -313,7 +313,7 @@ fn files_that_are_no_models_are_refused() {
         let error = inspect(&path).unwrap_err();
         assert_eq!(
             (error.kind(), error.to_string()),
-            (ErrorKind::Model, format!("{}: {expect}", path.display()))
+            (ErrorKind::Model, format!("{} {expect}", path.display()))
         );
     }
     for path in [folder.path().to_path_buf(), folder.path().join("none.gguf")] {

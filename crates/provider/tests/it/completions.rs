@@ -88,7 +88,7 @@ async fn m2_pass_two_goes_on_from_the_very_ids_of_a_cut_thought() {
         .map(|b| b["content"].clone())
         .collect();
     assert_eq!(texts[1], "<think>");
-    assert_eq!(texts[2], "\n</think>\n\n");
+    assert_eq!(texts[2], "</think>\n\n");
     assert!(
         reply
             .passes

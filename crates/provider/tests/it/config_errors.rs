@@ -219,12 +219,6 @@ fn a4_dialects_of_the_file() {
     ]));
 }
 
-#[test]
-fn later_backends_are_refused_by_name() {
-    let yaml = "providers:\n  - {name: a, provider_backend: completions, model_name: m, api_config: {base_url: http://localhost:1}}\n";
-    insta::assert_snapshot!(error_of(yaml, &[]), @"provider `a`: `provider_backend: completions` is not built yet");
-}
-
 // Row M7: a misspelt key is named as such, not as the one that is then missing.
 #[test]
 fn m7_a_misspelt_key_is_not_masked_by_a_missing_one() {
