@@ -149,9 +149,11 @@ fn compare(row: &Row, n_chars: Option<usize>) -> bool {
     };
     show(
         "tool-parser",
-        names
-            .tool_parser
-            .map(|name| time(BUDGET, || tool_parser(name, &pieces, std::slice::from_ref(&openai)))),
+        names.tool_parser.map(|name| {
+            time(BUDGET, || {
+                tool_parser(name, &pieces, std::slice::from_ref(&openai))
+            })
+        }),
     );
     show(
         "reasoning-parser",
@@ -161,9 +163,11 @@ fn compare(row: &Row, n_chars: Option<usize>) -> bool {
     );
     show(
         "dynamo-parsers-v2",
-        names
-            .dynamo
-            .map(|name| time(BUDGET, || dynamo(name, &pieces, std::slice::from_ref(&dynamo_tool)))),
+        names.dynamo.map(|name| {
+            time(BUDGET, || {
+                dynamo(name, &pieces, std::slice::from_ref(&dynamo_tool))
+            })
+        }),
     );
     ahead
 }
