@@ -24,7 +24,7 @@ const ANSWER_TOKENS: u32 = 48;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let usage = "usage: engine_bench MODEL.gguf [THREADS [speeds|gaps|passes]]";
+    let usage = "usage: engine_bench MODEL.gguf [THREADS [speeds|gaps|passes [PROMPT_TOKENS..]]]";
     let path = PathBuf::from(arguments.next().ok_or(usage)?);
     let threads = match arguments.next() {
         Some(text) => Some(text.parse().map_err(|_| usage)?),
@@ -45,15 +45,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => {
             bench.speeds()?;
             bench.gaps()?;
-            bench.passes()?;
+            bench.passes(&PROMPTS)?;
         }
         Some("speeds") => bench.speeds()?,
         Some("gaps") => bench.gaps()?,
-        Some("passes") => bench.passes()?,
+        Some("passes") => {
+            let given: Result<Vec<usize>, _> = arguments.map(|text| text.parse()).collect();
+            let given = given.map_err(|_| usage)?;
+            bench.passes(if given.is_empty() { &PROMPTS } else { &given })?;
+        }
         Some(_) => return Err(usage.into()),
     }
     Ok(())
 }
+
+/// Prompt lengths of the latency table, in tokens.
+const PROMPTS: [usize; 3] = [100, 1000, 3000];
 
 struct Bench {
     engine: Engine,
@@ -153,7 +160,7 @@ impl Bench {
         Ok(())
     }
 
-    fn passes(&mut self) -> Result<(), Error> {
+    fn passes(&mut self, prompts: &[usize]) -> Result<(), Error> {
         println!(
             "\nlatency, ms: {THINKING_TOKENS} thinking and {ANSWER_TOKENS} answer tokens \
              (medians of {ROUNDS} rounds; two pass / one pass in processor time, each round)"
@@ -162,7 +169,7 @@ impl Bench {
             "{:>8} {:>10} {:>10} {:>13} {:>24}",
             "prompt", "one pass", "two pass", "two requests", "two / one, cpu"
         );
-        for n_prompt in [100, 1000, 3000] {
+        for &n_prompt in prompts {
             let mut rows: [Vec<f64>; 3] = Default::default();
             let mut ratios = Vec::new();
             for round in 0..ROUNDS {
