@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Parse(ParseArgs),
     /// Print the prompt that a model would see
     Render(RenderArgs),
+    /// Print the vector of each line of stdin
+    Embed(EmbedArgs),
     /// List, fetch and inspect local models
     Models(ModelsArgs),
     /// Check or show the configuration
@@ -173,6 +175,13 @@ pub(crate) struct RenderArgs {
     /// A JSON file with the tools
     #[arg(long, value_name = "FILE")]
     pub(crate) tools: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct EmbedArgs {
+    /// The model, instead of the configured one
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -8,6 +8,7 @@ use twopass_core::reasoning_parser::ReasoningSyntax;
 use crate::backend::{self, Backend, TurnStream};
 use crate::client::ChatClient;
 use crate::config::{Config, OnError, ParsingFormat, ProviderConfig};
+use crate::embeddings::{Embedder, Embeddings};
 use crate::plan::{self, CallOptions, Thinking};
 use crate::{ErrorKind, ProviderError};
 
@@ -16,6 +17,7 @@ use crate::{ErrorKind, ProviderError};
 pub struct Provider {
     config: Arc<ProviderConfig>,
     backend: Arc<dyn Backend>,
+    embedder: Embedder,
 }
 
 /// What [`Provider::invoke`] gives: exactly these two texts, on every path (row B1).
@@ -57,13 +59,18 @@ impl Provider {
         }
         let backend = backend::from_config(entry, config)
             .map_err(|error| error.with_provider(&entry.name))?;
-        Ok(Self::new(entry.clone(), backend))
+        let embedder = Embedder::new(config, entry);
+        Ok(Self {
+            embedder,
+            ..Self::new(entry.clone(), backend)
+        })
     }
 
-    /// A provider of this entry over a backend that stands already.
+    /// A provider of this entry over a backend that stands already. It makes no vectors.
     #[must_use]
     pub fn new(config: ProviderConfig, backend: Arc<dyn Backend>) -> Self {
         Self {
+            embedder: Embedder::new(&Config::default(), &config),
             config: Arc::new(config),
             backend,
         }
@@ -216,6 +223,17 @@ impl Provider {
                 thinking,
             }),
         }
+    }
+
+    /// One vector for each text, in their order, as the configuration's `embeddings` section
+    /// says (rows J1, J10): by its provider, else by this entry.
+    ///
+    /// # Errors
+    /// The vectors cannot be had, from the fallback neither, or are not what was asked for:
+    /// kinds [`ErrorKind::DimensionMismatch`] and [`ErrorKind::InvalidResponse`]. Kind
+    /// [`ErrorKind::NotBuilt`] for models of this process.
+    pub async fn embed(&self, texts: &[String]) -> Result<Embeddings, ProviderError> {
+        self.embedder.embed(texts).await
     }
 
     /// A chat client over this provider (row B4); always there, whatever the backend.

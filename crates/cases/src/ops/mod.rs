@@ -2,6 +2,7 @@
 
 mod client;
 mod config;
+mod embeddings;
 mod live;
 mod outcome;
 mod parse;
@@ -35,6 +36,7 @@ pub(crate) fn run(case: &Value) -> Verdict {
         ("schema", "inline_refs") => schema::inline(case),
         ("schema", "to_provider") => schema::provider_form(case),
         ("sse", "parse_events") => sse::parse_events(case),
+        ("embeddings", "embed") => embeddings::run(case),
         ("config", "resolve" | "load") => config::run(case),
         (component, op) => match (Format::of_component(component), op) {
             (Some(format), "build_request") => client::build_request(format, case),

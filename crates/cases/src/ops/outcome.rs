@@ -197,7 +197,7 @@ fn check_message(wanted: &Value, reply: &Reply) -> Result<(), String> {
     Ok(())
 }
 
-fn check_error(wanted: &Value, error: &ProviderError) -> Result<(), String> {
+pub(super) fn check_error(wanted: &Value, error: &ProviderError) -> Result<(), String> {
     let message = error.message();
     let got = json!({
         "kind": error.kind().as_str(),

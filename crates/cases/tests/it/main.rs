@@ -1,4 +1,4 @@
-//! The command on our own cases and captures. Rows M1, M8, B14, L11.
+//! The command on our own cases and captures. Rows M1, M8, B14, J10, L11.
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::process::Command;
@@ -18,7 +18,7 @@ fn m8_cases_of_clients_pass_through_a_real_server() {
     let (code, last, text) = run("clients.jsonl");
     assert_eq!(
         (code, last.as_str()),
-        (Some(0), "11 passed, 0 failed, 0 skipped"),
+        (Some(0), "12 passed, 0 failed, 0 skipped"),
         "{text}"
     );
 }
@@ -28,7 +28,7 @@ fn m8_what_is_not_so_fails() {
     let (code, last, text) = run("wrong.jsonl");
     assert_eq!(
         (code, last.as_str()),
-        (Some(1), "0 passed, 5 failed, 0 skipped"),
+        (Some(1), "0 passed, 6 failed, 0 skipped"),
         "{text}"
     );
 }

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod config;
+pub(crate) mod embed;
 pub(crate) mod invoke;
 pub(crate) mod models;
 pub(crate) mod parse;

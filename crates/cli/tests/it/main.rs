@@ -5,6 +5,7 @@
     reason = "tables of cases; a failed step fails the test"
 )]
 
+mod embed;
 mod errors;
 mod files;
 mod invoke;

@@ -148,6 +148,30 @@ impl Endpoint {
         answered.map_err(|error| error.without(&self.secrets))
     }
 
+    /// [`Endpoint::fetch`] of a POST, again if need be, read by `read`.
+    ///
+    /// # Errors
+    /// The last attempt's error, or that of `read`, which is not tried again.
+    pub(crate) async fn fetch_retried<T>(
+        &self,
+        url: &Url,
+        body: &str,
+        read: impl FnOnce(&[u8]) -> Result<T, Fault>,
+    ) -> Result<T, ProviderError> {
+        let total = self.total_deadline();
+        let mut retries = Retries::new(self.max_retries, total);
+        loop {
+            let fetched = self.fetch(url.clone(), Some(body.to_owned()), total).await;
+            match fetched {
+                Ok(body) => {
+                    let read = read(&body).map_err(ProviderError::from);
+                    return read.map_err(|error| error.without(&self.secrets));
+                }
+                Err(error) => retries.wait(error).await?,
+            }
+        }
+    }
+
     /// Sends the request, again if need be, and reads up to its first output or its end.
     ///
     /// # Errors

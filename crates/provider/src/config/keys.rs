@@ -4,7 +4,8 @@ use secrecy::SecretString;
 use url::{Host, Url};
 
 use super::environment::Environment;
-use super::types::BackendKind;
+use super::read::default_base_url;
+use super::types::{BackendKind, ProviderConfig};
 use crate::preset::PRESETS;
 
 /// What is known of an entry when its key is looked for.
@@ -63,6 +64,26 @@ pub(super) fn find_key(request: &KeyRequest<'_>, environment: &Environment) -> F
     FoundKey {
         fault: Some(missing(request, url, own, environment)),
         ..FoundKey::default()
+    }
+}
+
+impl ProviderConfig {
+    /// OpenAI's own service with its key; `None` without the key (row J10).
+    pub(crate) fn openai_service(environment: &Environment) -> Option<Self> {
+        let backend = BackendKind::OpenAi;
+        let mut entry = Self::with_defaults("openai", backend, "");
+        entry.api.base_url = default_base_url(backend, None);
+        let request = KeyRequest {
+            backend,
+            base_url: entry.api.base_url.as_ref(),
+            api_key_env: None,
+            api_key: None,
+            no_auth: false,
+            allow_openai_key_fallback: false,
+        };
+        let found = find_key(&request, environment);
+        entry.api.api_key = Some(found.key?);
+        Some(entry)
     }
 }
 

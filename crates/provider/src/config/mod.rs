@@ -7,6 +7,7 @@
 //! in errors; `saphyr` itself has no limits on aliases.)
 
 mod dialects;
+mod embeddings;
 mod environment;
 mod keys;
 mod load;
@@ -18,13 +19,14 @@ mod section;
 mod show;
 mod types;
 
+pub use embeddings::{EmbeddingsConfig, EmbeddingsFallback};
 pub use environment::Environment;
 pub use load::LoadOptions;
 pub use origin::{Origin, Origins};
 pub use show::{Setting, notices};
 pub use types::{
-    AgentConfig, ApiConfig, BackendKind, Config, ContentMode, Decisions, EmbeddingsConfig,
-    EngineConfig, GenerationConfig, HermesInjection, OnError, OnInvalidCall, ParsingFormat,
-    ProviderConfig, ReasoningReplay, ServerConfig, Timeouts, ToolParserName, ToolResultRole,
-    TwoPassMode, UnterminatedThink,
+    AgentConfig, ApiConfig, BackendKind, Config, ContentMode, Decisions, EngineConfig,
+    GenerationConfig, HermesInjection, OnError, OnInvalidCall, ParsingFormat, ProviderConfig,
+    ReasoningReplay, ServerConfig, Timeouts, ToolParserName, ToolResultRole, TwoPassMode,
+    UnterminatedThink,
 };

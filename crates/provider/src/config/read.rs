@@ -10,6 +10,7 @@ use twopass_core::tool_parser::{DIALECTS, ToolSyntax};
 use url::Url;
 
 use super::dialects::dialects;
+use super::embeddings::embeddings;
 use super::environment::Environment;
 use super::keys::{self, KeyRequest};
 use super::node::{Node, NodeKind};
@@ -17,10 +18,10 @@ use super::origin::Origin;
 use super::overrides::{Overrides, apply_overrides, built_in_entry, flat_entry};
 use super::section::{Section, Source, number, suggestion};
 use super::types::{
-    AgentConfig, ApiConfig, BackendKind, Config, ContentMode, Decisions, EmbeddingsConfig,
-    EngineConfig, GenerationConfig, HermesInjection, OnError, OnInvalidCall, ParsingFormat,
-    ProviderConfig, ReasoningReplay, ServerConfig, Timeouts, ToolParserName, ToolResultRole,
-    TwoPassMode, UnterminatedThink,
+    AgentConfig, ApiConfig, BackendKind, Config, ContentMode, Decisions, EngineConfig,
+    GenerationConfig, HermesInjection, OnError, OnInvalidCall, ParsingFormat, ProviderConfig,
+    ReasoningReplay, ServerConfig, Timeouts, ToolParserName, ToolResultRole, TwoPassMode,
+    UnterminatedThink,
 };
 use crate::ProviderError;
 use crate::plan::think_tags;
@@ -119,14 +120,25 @@ pub(super) fn config(
 }
 
 fn check_references(source: &Source, config: &Config) -> Result<(), ProviderError> {
-    if let Some(name) = &config.embeddings.provider
-        && !config.providers.iter().any(|entry| entry.name == *name)
-    {
-        let message = format!(
-            "unknown provider `{name}`, configured: {}",
-            names_of(config)
-        );
-        return Err(source.error(Default::default(), "embeddings.provider", message));
+    let fallback = config.embeddings.fallback.as_ref();
+    let fallback = fallback.and_then(|fallback| fallback.provider.as_deref());
+    for (key, name) in [
+        ("provider", config.embeddings.provider.as_deref()),
+        // OpenAI's own service needs no entry.
+        (
+            "fallback.provider",
+            fallback.filter(|name| *name != "openai"),
+        ),
+    ] {
+        let Some(name) = name else { continue };
+        if !config.providers.iter().any(|entry| entry.name == name) {
+            let message = format!(
+                "unknown provider `{name}`, configured: {}",
+                names_of(config)
+            );
+            let key = format!("embeddings.{key}");
+            return Err(source.error(Default::default(), &key, message));
+        }
     }
     Ok(())
 }
@@ -608,23 +620,6 @@ fn timeouts(
     }
     inner.finish(source)?;
     Ok(timeouts)
-}
-
-fn embeddings(
-    source: &mut Source,
-    node: &Node,
-    base: &EmbeddingsConfig,
-) -> Result<EmbeddingsConfig, ProviderError> {
-    let mut section = Section::open(source, "embeddings", node)?;
-    let config = EmbeddingsConfig {
-        provider: section.text(source, "provider")?,
-        model: section
-            .text(source, "model")?
-            .unwrap_or_else(|| base.model.clone()),
-        fallback: section.text(source, "fallback")?,
-    };
-    section.finish(source)?;
-    Ok(config)
 }
 
 fn server(source: &mut Source, node: &Node) -> Result<ServerConfig, ProviderError> {

@@ -30,15 +30,7 @@ impl Config {
         for (idx, entry) in self.providers.iter().enumerate() {
             list.provider(&format!("providers[{idx}]"), entry);
         }
-        list.put(
-            "embeddings.provider",
-            self.embeddings.provider.as_deref().unwrap_or("(default)"),
-        );
-        list.put("embeddings.model", &self.embeddings.model);
-        list.put(
-            "embeddings.fallback",
-            self.embeddings.fallback.as_deref().unwrap_or("none"),
-        );
+        list.embeddings();
         list.put("server.host", &self.server.host);
         list.put("server.port", &self.server.port.to_string());
         let keys_file = self
@@ -87,6 +79,28 @@ impl List<'_> {
     /// A value that may be unset; `unset` says what happens then.
     fn put_or(&mut self, key: &str, value: Option<String>, unset: &str) {
         self.put(key, value.as_deref().unwrap_or(unset));
+    }
+
+    fn embeddings(&mut self) {
+        let embeddings = &self.config.embeddings;
+        let provider = embeddings.provider.clone();
+        self.put_or("embeddings.provider", provider, "(default)");
+        self.put("embeddings.model", &embeddings.model);
+        let dimensions = embeddings.dimensions.map(|n| n.to_string());
+        self.put_or("embeddings.dimensions", dimensions, "(the model's)");
+        self.put("embeddings.max_batch", &embeddings.max_batch.to_string());
+        match &embeddings.fallback {
+            None => self.put("embeddings.fallback", "none"),
+            Some(fallback) => {
+                let provider = fallback.provider.clone();
+                self.put_or("embeddings.fallback.provider", provider, "(the first's)");
+                let key = match fallback.provider {
+                    Some(_) => "embeddings.fallback.model",
+                    None => "embeddings.fallback",
+                };
+                self.put(key, &fallback.model);
+            }
+        }
     }
 
     fn provider(&mut self, path: &str, entry: &ProviderConfig) {

@@ -9,6 +9,7 @@ pub use twopass_core::control::ReplayPolicy as ReasoningReplay;
 use twopass_core::tool_parser::{CustomDialect, ToolDialect};
 use url::Url;
 
+use super::embeddings::EmbeddingsConfig;
 use super::environment::Environment;
 use super::origin::Origins;
 use crate::preset::Preset;
@@ -361,17 +362,6 @@ pub struct Decisions {
     pub allow_openai_key_fallback: bool,
 }
 
-/// Vectors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EmbeddingsConfig {
-    /// The entry that makes them; `None` = the default entry.
-    pub provider: Option<String>,
-    /// The model.
-    pub model: String,
-    /// The model asked when the first fails, of equal size.
-    pub fallback: Option<String>,
-}
-
 /// The server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -494,16 +484,6 @@ impl ProviderConfig {
             generation: GenerationConfig::default(),
             engine: EngineConfig::default(),
             decisions: Decisions::default(),
-        }
-    }
-}
-
-impl Default for EmbeddingsConfig {
-    fn default() -> Self {
-        Self {
-            provider: None,
-            model: "wordllama-256".to_owned(),
-            fallback: None,
         }
     }
 }

@@ -15,7 +15,9 @@ mod chat_faults;
 mod chat_two_pass;
 mod completions;
 mod config_errors;
+
 mod config_load;
+mod embeddings;
 mod facade;
 mod native;
 mod plan;
