@@ -56,6 +56,8 @@ pub(super) struct Service {
     calls: CallRules,
     injection: HermesInjection,
     tool_prompt: ToolPromptOptions,
+    /// Whether the reasoning is to be returned, as the service's field.
+    extra: Vec<(String, String)>,
 }
 
 impl Chat {
@@ -76,7 +78,13 @@ impl Chat {
         let is_own = config.tool_parser.as_str() == "openai";
         let reads_calls = !is_own || injection != HermesInjection::Server;
         let preset = config.preset();
+        let field = format.include_reasoning;
+        let wish = field.zip(config.generation.include_reasoning);
         let service = Service {
+            extra: wish
+                .map(|(field, on)| (field.to_owned(), on.to_string()))
+                .into_iter()
+                .collect(),
             endpoint: endpoint::connect(config)?,
             url: endpoint::turn_url(config)?,
             format,
@@ -198,6 +206,7 @@ impl Service {
         WireRequest {
             stream,
             include_usage: stream,
+            extra: self.extra.clone(),
             ..WireRequest::new(self.model_name.clone(), request)
         }
     }

@@ -18,6 +18,8 @@ pub(crate) struct Format {
     pub(crate) framing: Framing,
     pub(crate) encode: fn(&WireRequest, &WireFacts) -> Result<Encoded, BadRequest>,
     pub(crate) decoder: fn(DecodeContext) -> Box<dyn Decoder>,
+    /// The field that says whether the reasoning is to be returned, where there is one.
+    pub(crate) include_reasoning: Option<&'static str>,
 }
 
 const FORMATS: &[(BackendKind, Format)] = &[
@@ -27,6 +29,7 @@ const FORMATS: &[(BackendKind, Format)] = &[
             framing: Framing::Sse,
             encode: openai_chat::encode_request,
             decoder: |context| Box::new(openai_chat::StreamDecoder::new(context)),
+            include_reasoning: Some("include_reasoning"),
         },
     ),
     (
@@ -35,6 +38,7 @@ const FORMATS: &[(BackendKind, Format)] = &[
             framing: Framing::Sse,
             encode: openai_responses::encode_request,
             decoder: |context| Box::new(openai_responses::StreamDecoder::new(context)),
+            include_reasoning: None,
         },
     ),
     (
@@ -43,6 +47,7 @@ const FORMATS: &[(BackendKind, Format)] = &[
             framing: Framing::Sse,
             encode: anthropic_messages::encode_request,
             decoder: |context| Box::new(anthropic_messages::StreamDecoder::new(context)),
+            include_reasoning: None,
         },
     ),
     (
@@ -51,6 +56,7 @@ const FORMATS: &[(BackendKind, Format)] = &[
             framing: Framing::Lines,
             encode: ollama_chat::encode_request,
             decoder: |context| Box::new(ollama_chat::StreamDecoder::new(context)),
+            include_reasoning: None,
         },
     ),
 ];

@@ -204,6 +204,8 @@ impl Passes {
         if answers && self.service.preset.thinking_switch {
             // The thought is there: an engine that would open another one answers inside it.
             request.thinking = Thinking::Off;
+            let is_switch = |name: &str| name == "enable_thinking";
+            request.template_kwargs.retain(|(name, _)| !is_switch(name));
         }
         let mut wire = self.service.wire_request(request);
         wire.continue_final = continues;

@@ -260,6 +260,12 @@ pub fn notices(config: &Config) -> Vec<String> {
                 entry.name
             ));
         }
+        if entry.generation.include_reasoning.is_some() && entry.backend != BackendKind::OpenAi {
+            notices.push(format!(
+                "provider `{}`: `include_reasoning` has no effect, `{}` has no field for it",
+                entry.name, entry.backend
+            ));
+        }
         if decisions.unterminated_think == Some(UnterminatedThink::Continue) {
             notices.push(format!(
                 "provider `{}`: `unterminated_think: continue` is what two passes do, a single pass stays empty",

@@ -212,7 +212,7 @@ pub struct ApiConfig {
 pub struct Timeouts {
     /// Until the connection stands.
     pub connect: Duration,
-    /// Until the first output.
+    /// Until the first output. A reply that is asked for whole has `total` alone.
     pub first_token: Duration,
     /// Between outputs.
     pub idle: Duration,

@@ -37,7 +37,13 @@ fn last_body(server: &Server) -> Value {
 // Rows A12, A15: every row can be found, and its address is one.
 #[test]
 fn a12_presets_are_found_by_name_and_by_host() {
+    let readme = include_str!("../../../../README.md");
     for preset in PRESETS {
+        assert!(
+            readme.contains(&format!("`{}`", preset.name)),
+            "README: {}",
+            preset.name
+        );
         assert!(Preset::from_name(preset.name).is_some());
         assert!(!preset.means.is_empty(), "{}", preset.name);
         let Some(base) = preset.base_url else {
@@ -128,8 +134,7 @@ fn a6_addresses_and_headers() {
 async fn a16_gpt_oss_over_openrouter() {
     let message = json!({"content": "4", "reasoning": "Two and two.", "reasoning_details": [{"type": "reasoning.text", "text": "Two and two.", "signature": "S=="}]});
     let server = play(vec![chat(&message, "stop")]).await;
-    let lines =
-        "    preset: openrouter\n    parsing_format: direct_response\n    tool_parser: openai\n";
+    let lines = "    preset: openrouter\n    parsing_format: direct_response\n    tool_parser: openai\n    generation_config: {include_reasoning: true}\n";
     let answer = ask(&provider(&server, "openai", lines), hello()).await;
     assert_eq!(
         (answer.content.as_str(), answer.thinking.as_str()),
@@ -138,6 +143,7 @@ async fn a16_gpt_oss_over_openrouter() {
     let body = last_body(&server);
     assert_eq!(body["model"], "org/m.1");
     assert_eq!(body["tools"][0]["type"], "function");
+    assert_eq!(body["include_reasoning"], true);
     for absent in ["reasoning", "chat_template_kwargs", "stop"] {
         assert_eq!(body.get(absent), None, "{absent}");
     }

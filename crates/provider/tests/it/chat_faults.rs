@@ -299,3 +299,23 @@ async fn l12_keys_stay_out_of_texts() {
     let sent = format!("{asked:?}");
     assert!(!sent.contains("sk-other"), "another host's key was sent");
 }
+
+// No such host, and a peer that speaks no TLS.
+#[tokio::test]
+async fn b14_no_connection() {
+    let server = play(vec![whole()]).await;
+    let plain = server.url().replace("http://", "https://");
+    for base_url in ["http://no-such-host.invalid/v1", &plain] {
+        let yaml = format!(
+            "providers:\n  - {{name: c, provider_backend: openai, model_name: m, api_config: {{base_url: '{base_url}', auth: none, max_retries: 0, timeout_s: {{connect: 2}}}}}}\n"
+        );
+        let config = Config::parse(&yaml, "t.yaml", Environment::default()).unwrap();
+        let provider = Provider::from_entry(&config, None).unwrap();
+        let started = Instant::now();
+        let error = ask(&provider, Delivery::Stream).await.unwrap_err();
+        let kinds = [ErrorKind::Connect, ErrorKind::TimeoutConnect];
+        assert!(kinds.contains(&error.kind()), "{error:?}");
+        assert!(error.is_retryable());
+        assert!(started.elapsed() < Duration::from_secs(4));
+    }
+}

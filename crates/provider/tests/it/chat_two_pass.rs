@@ -119,7 +119,8 @@ async fn d3_cap_closes_the_thought() {
 async fn d10_chat_prefill() {
     let thought = delta(&json!({"reasoning": "plan"}), &json!("stop"), 3);
     let server = play(vec![thought, text("Yes.", "stop")]).await;
-    let lines = format!("    preset: vllm\n{BUDGET}");
+    let budget = BUDGET.replace('}', ", chat_template_kwargs: {enable_thinking: true}}");
+    let lines = format!("    preset: vllm\n{budget}");
     let reply = reply(&provider(&server, "openai", &lines)).await;
     assert_eq!(
         (reply.reasoning.as_str(), reply.content.as_str()),
@@ -136,7 +137,10 @@ async fn d10_chat_prefill() {
         assert_eq!(body["continue_final_message"], true);
         assert_eq!(body["add_generation_prompt"], false);
     }
-    assert_eq!(bodies[0].get("chat_template_kwargs"), None);
+    assert_eq!(
+        bodies[0]["chat_template_kwargs"],
+        json!({"enable_thinking": true})
+    );
     assert_eq!(
         bodies[1]["chat_template_kwargs"],
         json!({"enable_thinking": false})
