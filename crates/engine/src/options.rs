@@ -72,7 +72,11 @@ impl EngineOptions {
         (self.step_tokens as usize / 4).max(32)
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Checks every number against its limits; [`crate::Engine::load`] does it first.
+    ///
+    /// # Errors
+    /// `BadOption` names the option, what it is and what is allowed.
+    pub fn check(&self) -> Result<(), Error> {
         let rows: [(&'static str, u64, u64, u64); 7] = [
             ("threads", u64::from(self.threads.unwrap_or(1)), 1, 256),
             (

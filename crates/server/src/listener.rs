@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
+use crate::options::check_reach;
 use crate::peer::watched;
 use crate::stall_guard::StallGuard;
 use crate::{Error, Limits, ServerOptions, Shutdown};
@@ -56,11 +57,10 @@ pub(crate) async fn bind(options: &ServerOptions, has_keys: bool) -> Result<TcpL
     if addrs.is_empty() {
         return Err(Error::config(format!("host `{host}` has no address")));
     }
-    if !has_keys && let Some(open) = addrs.iter().find(|a| !a.ip().to_canonical().is_loopback()) {
-        return Err(Error::config(format!(
-            "host `{host}` ({}) can be reached by others: set `keys_file`, or listen on 127.0.0.1",
-            open.ip()
-        )));
+    if !has_keys {
+        addrs
+            .iter()
+            .try_for_each(|addr| check_reach(host, addr.ip()))?;
     }
     TcpListener::bind(addrs.as_slice())
         .await

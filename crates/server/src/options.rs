@@ -1,9 +1,13 @@
 //! What a server can be told, and the limits that protect it.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use twopass_provider::config::ServerConfig;
+
+use crate::Error;
+use crate::auth::Keys;
 
 /// Where the server listens and how it protects itself.
 #[derive(Debug, Clone)]
@@ -33,6 +37,31 @@ impl Default for ServerOptions {
             limits: Limits::default(),
         }
     }
+}
+
+impl ServerOptions {
+    /// Checks what can be checked without a socket: the keys file, and that an address that
+    /// others can reach has keys. A server checks it when it starts.
+    ///
+    /// # Errors
+    /// Kind `Config` or `Io`, as at the start of a server.
+    pub fn check(&self) -> Result<(), Error> {
+        let keys = self.keys_file.as_deref().map(Keys::load).transpose()?;
+        match self.host.parse::<IpAddr>() {
+            Ok(ip) if keys.is_none() => check_reach(&self.host, ip),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Refuses an address that is not loopback.
+pub(crate) fn check_reach(host: &str, ip: IpAddr) -> Result<(), Error> {
+    if ip.to_canonical().is_loopback() {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "host `{host}` ({ip}) can be reached by others: set `keys_file`, or listen on 127.0.0.1"
+    )))
 }
 
 impl From<&ServerConfig> for ServerOptions {

@@ -3,6 +3,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use twopass_provider::config::notices;
 use twopass_provider::{Config, Provider};
+use twopass_server::ServerOptions;
 
 use crate::args::{ConfigAction, ConfigArgs, Shared};
 use crate::failure::{Failure, NEGATIVE, say};
@@ -38,12 +39,14 @@ fn show(as_json: bool, config: &Config) -> Result<(), Failure> {
 
 fn check(as_json: bool, config: &Config) -> Result<ExitCode, Failure> {
     let file = config.file.as_ref().map(|path| path.display().to_string());
-    let faults: Vec<_> = config
+    let faults = config
         .providers
         .iter()
         .filter_map(|entry| Provider::from_entry(config, Some(&entry.name)).err())
-        .map(|error| error.to_string())
-        .collect();
+        .map(|error| error.to_string());
+    let server = ServerOptions::from(&config.server).check().err();
+    let server = server.map(|error| format!("server: {error}"));
+    let faults: Vec<_> = faults.chain(server).collect();
     let notices = notices(config);
     if as_json {
         let body =
@@ -67,8 +70,9 @@ fn check(as_json: bool, config: &Config) -> Result<ExitCode, Failure> {
             ))?;
         } else {
             output::line(&format!(
-                "{shown}: {} of {n_entries} providers cannot be used",
-                faults.len()
+                "{shown}: {} fault{}, {n_entries} providers",
+                faults.len(),
+                if faults.len() == 1 { "" } else { "s" }
             ))?;
         }
     }

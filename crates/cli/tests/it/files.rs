@@ -58,6 +58,23 @@ fn config_check_and_show() {
     );
 }
 
+/// What would stop `serve` is a fault of the configuration too.
+#[test]
+fn config_check_finds_what_serve_refuses() {
+    let place = Place::new();
+    let embedded = "providers:\n  - {name: a, provider_backend: embedded, engine_config: {threads: 9999}}\nserver: {host: 0.0.0.0}\n";
+    place.write("twopass.yaml", embedded);
+    let ran = place.run(&["config", "check"]);
+    assert_eq!(ran.code, 1);
+    for told in [
+        "fault: provider `a`: ",
+        "must be 1 to 256, got 9999",
+        "fault: server: host `0.0.0.0` (0.0.0.0) can be reached by others",
+    ] {
+        assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    }
+}
+
 #[test]
 fn models_list_says_what_is_here() {
     let place = Place::new();

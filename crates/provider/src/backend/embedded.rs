@@ -78,6 +78,8 @@ impl Embedded {
     }
 
     fn over(entry: &ProviderConfig, model: ModelSource) -> Result<Self, ProviderError> {
+        let options = engine_options(std::path::Path::new(""), &entry.engine);
+        options.check().map_err(engine_error)?;
         Ok(Self {
             model,
             engine: entry.engine.clone(),
