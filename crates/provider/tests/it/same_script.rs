@@ -237,6 +237,45 @@ async fn b18_every_backend_gives_the_same_messages() {
     }
 }
 
+/// The text of a turn's answer as a Hermes model writes it.
+fn hermes_text(reply: &Reply) -> String {
+    let calls = reply.tool_calls.iter().map(|call| {
+        let (name, arguments) = (&call.name, call.arguments.as_text());
+        format!("\n<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n</tool_call>")
+    });
+    let calls: String = calls.collect();
+    format!("{}{calls}", reply.content)
+}
+
+#[tokio::test]
+async fn b18_raw_completions_give_the_same_messages() {
+    let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n";
+    let tokens = |ids: &[u32]| Answer::json(200, &json!({ "tokens": ids }));
+    let ended = |text: &str, ids: &[u32], stop: &str| {
+        let event = json!({"content": text, "tokens": ids, "stop": true, "stop_type": stop,
+            "stopping_word": if stop == "word" { "</think>" } else { "" }});
+        Answer::events([format!("data: {event}\n\n")])
+    };
+    let props = json!({"chat_template": template, "eos_token": "<|im_end|>"});
+    let mut answers = vec![Answer::json(200, &props)];
+    for reply in script() {
+        let thought = format!("{}\n", reply.reasoning);
+        answers.extend([
+            tokens(&[1]),
+            tokens(&[2]),
+            ended(&thought, &[3, 9], "word"),
+            tokens(&[9]),
+            Answer::json(200, &json!({ "content": thought })),
+            tokens(&[9, 4]),
+            ended(&hermes_text(&reply), &[5], "eos"),
+        ]);
+    }
+    let server = play(answers).await;
+    let provider = crate::chat::provider(&server, "completions", "");
+    let history = run(&provider, Delivery::Stream).await;
+    insta::assert_snapshot!("same_script_history", normalised(&history, true));
+}
+
 #[cfg(feature = "embedded")]
 #[tokio::test]
 async fn b18_the_embedded_engine_gives_the_same_messages() {
@@ -255,17 +294,10 @@ async fn b18_the_embedded_engine_gives_the_same_messages() {
             .filter(|message| message.role == Role::Assistant)
             .count();
         let reply = script().into_iter().nth(n)?;
-        let calls = reply.tool_calls.iter().map(|call| {
-            format!(
-                "\n<tool_call>\n{{\"name\": \"{}\", \"arguments\": {}}}\n</tool_call>",
-                call.name,
-                call.arguments.as_text()
-            )
-        });
-        let calls: String = calls.collect();
         Some(format!(
-            "{}</think>\n\n{}{calls}",
-            reply.reasoning, reply.content
+            "{}</think>\n\n{}",
+            reply.reasoning,
+            hermes_text(&reply)
         ))
     });
     let provider = Provider::new(config, Arc::new(backend));
