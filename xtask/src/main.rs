@@ -10,11 +10,13 @@ mod workspace;
 
 mod fixtures;
 mod python;
+mod server;
 mod setup;
 
 mod bench;
 mod ci;
 mod demo;
+mod peers;
 mod rows;
 mod test;
 mod tidy;
@@ -30,6 +32,7 @@ usage: cargo xtask COMMAND
   test [ARGUMENTS]  set up, then run every test (or what the arguments of `cargo test` select)
   ci                format, clippy, docs, tidy, tests
   bench             speed beside llama.cpp's own server, on the same file
+  test-peers        turns against llama.cpp's own server, which it installs
   tidy              the rules of the source tree that no compiler checks
   rows [--missing]  the rows of the specification that tests name
   fixtures          download or make the test models, print their paths
@@ -65,6 +68,7 @@ fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
         "demo" => demo::run(&workspace, rest),
         "test" => test::run(&workspace, rest),
         "ci" => ci::run(&workspace, rest),
+        "test-peers" => peers::run(&workspace, rest),
         "tidy" => tidy::run(&workspace, rest),
         "rows" => rows::run(&workspace, rest),
         "fixtures" => fixtures::run(&workspace, rest),

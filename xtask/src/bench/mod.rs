@@ -6,7 +6,6 @@
 //! figures mean little.
 
 mod client;
-mod server;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,12 +14,12 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use crate::python::{self, Dependencies, python};
+use crate::peers::LlamaServer;
+use crate::server::{Server, free_port};
 use crate::workspace::{Workspace, run as run_command};
 use crate::{Outcome, fixtures, setup};
 
 use client::Event;
-use server::{Server, free_port};
 
 /// Streams of the concurrent workload.
 const STREAMS: usize = 8;
@@ -150,20 +149,13 @@ fn start_peer(
     options: &Options,
     folder: &Path,
 ) -> anyhow::Result<Server> {
-    let site = python::installed(
-        workspace,
-        "xllamacpp",
-        "2026.10.11549",
-        Dependencies::Without,
-    )?;
-    let mut command = python();
-    command
-        .arg(workspace.root.join("xtask/python/serve_llamacpp.py"))
-        .arg(model);
-    command.args([free_port()?.to_string(), options.threads.to_string()]);
-    command.args([STREAMS.to_string(), TOKENS_PER_STREAM.to_string()]);
-    command.env("PYTHONPATH", site);
-    Server::start(command, &folder.join("llama-server.log"))
+    let server = LlamaServer {
+        threads: options.threads,
+        streams: STREAMS,
+        tokens_per_stream: TOKENS_PER_STREAM,
+        embeddings: false,
+    };
+    server.start(workspace, model, &folder.join("llama-server.log"))
 }
 
 /// Which request a server takes.

@@ -1,4 +1,4 @@
-//! A server that runs while it is measured.
+//! A server that runs while it is measured or tested.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -13,17 +13,17 @@ use anyhow::{Context as _, bail};
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A running server; dropping it ends it.
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     /// `host:port`
-    pub(super) address: String,
+    pub(crate) address: String,
 }
 
 impl Server {
     /// Starts a server and waits for the line on its stdout that names its address.
     ///
     /// What it writes to stderr goes to `log`.
-    pub(super) fn start(mut command: Command, log: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(mut command: Command, log: &Path) -> anyhow::Result<Self> {
         let stderr = std::fs::File::create(log)?;
         let mut child = command
             .stdin(Stdio::null())
@@ -73,7 +73,7 @@ impl Drop for Server {
 }
 
 /// A port that was free a moment ago.
-pub(super) fn free_port() -> anyhow::Result<u16> {
+pub(crate) fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
