@@ -209,6 +209,20 @@ pub const DIALECTS: &[ReasoningDialect] = &[
         source: "Inkling chat template, read 2026-11",
         ..TAGS
     },
+    ReasoningDialect {
+        name: "beam",
+        models: "Beam",
+        is_channel: true,
+        source: "dynamo-parsers-v2 0.9.6, grammar and tests of the format, read 2026-11",
+        ..TAGS
+    },
+    ReasoningDialect {
+        name: "muse",
+        models: "Muse Glimmer, Muse Spark",
+        is_channel: true,
+        source: "dynamo-parsers-v2 0.9.6, grammar and tests of the format, read 2026-11",
+        ..TAGS
+    },
 ];
 
 /// The dialect of this name.

@@ -256,6 +256,16 @@ impl BlockReader {
         }
     }
 
+    /// A reader of the parameters of a call that was begun before the block. The rules are
+    /// those of an XML-like body.
+    pub(crate) fn of_parameters(rules: Arc<BlockRules>, content_at: usize) -> Self {
+        let body = Body::Xml(XmlBody::in_call(content_at));
+        Self {
+            body: Some((rules, body)),
+            ..Self::after_open(Vec::new(), Place::Special, "", content_at)
+        }
+    }
+
     /// A reader of a body that has no opening marker; `None` if no body begins so.
     pub(crate) fn raw(candidates: Vec<Arc<BlockRules>>, first: u8, at: usize) -> Option<Self> {
         let mut candidates = candidates;

@@ -122,10 +122,13 @@ pub struct XmlForm {
 }
 
 impl XmlForm {
-    fn rules(&self, section_open: Option<String>, section_close: Option<&&str>) -> XmlRules {
+    pub(super) fn rules(&self, section_open: Option<String>, section_closes: &[&str]) -> XmlRules {
         XmlRules {
             section_open,
-            section_close: section_close.map(|close| (*close).to_owned()),
+            section_closes: section_closes
+                .iter()
+                .map(|close| (*close).to_owned())
+                .collect(),
             call_open: self.call_open.to_owned(),
             name_end: self.name_end.to_owned(),
             call_close: self.call_close.to_owned(),
@@ -148,10 +151,11 @@ impl ToolDialect {
     /// True if its argument text is shown as it comes, not only per finished parameter.
     #[must_use]
     pub fn streams_arguments(&self) -> bool {
-        matches!(
-            self.body,
-            Body::Json { .. } | Body::Named { .. } | Body::Channels(_)
-        )
+        match self.body {
+            Body::Json { .. } | Body::Named { .. } => true,
+            Body::Channels(kind) => kind.streams_arguments(),
+            Body::Xml(_) | Body::Python { .. } | Body::Gemma { .. } => false,
+        }
     }
 
     /// The syntax that reads this dialect alone.
@@ -215,10 +219,11 @@ impl ToolDialect {
                 separators: MarkerScanner::new(markers(separators)),
                 call_close: owned(call_close),
             }),
-            Body::Xml(form) => BodyRules::Xml(form.rules(
-                owned(group(form.call_open)),
-                self.closes.iter().find(|close| **close != form.call_close),
-            )),
+            Body::Xml(form) => {
+                let mut closes = self.closes.iter().copied();
+                let close = closes.find(|close| *close != form.call_close);
+                BodyRules::Xml(form.rules(owned(group(form.call_open)), close.as_slice()))
+            }
             Body::Python { in_list } => BodyRules::Python(PythonRules { in_list }),
             Body::Gemma { quote } => BodyRules::Gemma(GemmaRules {
                 quote: quote.to_owned(),

@@ -738,4 +738,23 @@ pub const DIALECTS: &[ToolDialect] = &[
         reasoning: "inkling",
         ..ROW
     },
+    ToolDialect {
+        name: "beam",
+        models: "Beam",
+        body: Body::Channels(ChannelKind::Beam),
+        in_auto: false,
+        reasoning: "beam",
+        source: "dynamo-parsers-v2 0.9.6, grammar and tests of the format, read 2026-11",
+        ..ROW
+    },
+    ToolDialect {
+        name: "muse",
+        aliases: &["muse_glimmer", "muse_spark"],
+        models: "Muse Glimmer, Muse Spark",
+        body: Body::Channels(ChannelKind::Muse),
+        in_auto: false,
+        reasoning: "muse",
+        source: "dynamo-parsers-v2 0.9.6, grammar and tests of the format, read 2026-11",
+        ..ROW
+    },
 ];

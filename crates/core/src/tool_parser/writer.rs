@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::channels::ChannelKind;
+use super::channels::{BEAM_PARAMETERS, ChannelKind, MUSE_INVOKES};
 use super::dialects::{Body, JsonLayout, ToolDialect, XmlForm};
 use super::named_body::NameStyle;
 use super::xml_body::{ValueFraming, ValueTyping};
@@ -207,6 +207,13 @@ fn json_object(call: &ToolCall, name_key: &str, arguments_key: &str) -> String {
     format!("{{\"{name_key}\": {name}, \"{arguments_key}\": {arguments}}}")
 }
 
+fn parameters(form: &XmlForm, call: &ToolCall) -> Vec<String> {
+    let arguments = call.arguments.as_object().iter();
+    arguments
+        .map(|(key, value)| parameter(form, key, value))
+        .collect()
+}
+
 fn parameter(form: &XmlForm, key: &str, value: &Value) -> String {
     let (text, is_text) = match value {
         Value::String(text) => (text.clone(), true),
@@ -310,6 +317,22 @@ fn channel_calls(calls: &[ToolCall], kind: ChannelKind) -> String {
                 let start = if idx == 0 { "" } else { "<|start|>assistant" };
                 format!("{start}<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}<|call|>")
             }
+            ChannelKind::Beam => {
+                let start = if idx == 0 { "" } else { "<|start|>assistant" };
+                let parameters = parameters(&BEAM_PARAMETERS, call).join(BEAM_PARAMETERS.gap);
+                format!("{start} to={name}<|channel|>analysis <|constrain|>xml<|message|>{parameters}<|call|>")
+            }
+            ChannelKind::Muse => {
+                let start = if idx == 0 { "" } else { "<|start|>assistant" };
+                let mut lines = vec![
+                    "<atem:function_calls>".to_owned(),
+                    format!("{}{name}{}", MUSE_INVOKES.call_open, MUSE_INVOKES.name_end),
+                ];
+                lines.extend(parameters(&MUSE_INVOKES, call));
+                lines.push(MUSE_INVOKES.call_close.to_owned());
+                lines.push("</atem:function_calls>".to_owned());
+                format!("{start} to={name}<|message|>{}<|eom|>", lines.join(MUSE_INVOKES.gap))
+            }
             ChannelKind::Inkling => {
                 let object = json_object(call, "name", "args");
                 format!("<|message_model|>{name}<|content_invoke_tool_json|>{object}<|end_message|>")
@@ -329,7 +352,7 @@ fn channel_calls(calls: &[ToolCall], kind: ChannelKind) -> String {
     let body = written.collect::<Vec<_>>().concat();
     match kind {
         ChannelKind::KimiK3 => format!("<|open|>tools<|sep|>{body}<|close|>tools<|sep|>"),
-        ChannelKind::Harmony | ChannelKind::Inkling => body,
+        _ => body,
     }
 }
 

@@ -39,7 +39,8 @@ pub enum ValueFraming {
 #[derive(Debug, Clone)]
 pub(crate) struct XmlRules {
     pub(crate) section_open: Option<String>,
-    pub(crate) section_close: Option<String>,
+    /// What closes a group of calls, or the message that they stand in.
+    pub(crate) section_closes: Vec<String>,
     pub(crate) call_open: String,
     /// What ends the name. Empty: the name ends with its line or where a tag begins.
     pub(crate) name_end: String,
@@ -161,6 +162,13 @@ impl XmlRules {
         }
     }
 
+    /// The marker that closes a group of calls here.
+    fn section_close_at(&self, input: &Input<'_>) -> Option<&str> {
+        let mut closes = self.section_closes.iter();
+        let close = closes.find(|close| input.at(close) == At::Yes)?;
+        Some(close.as_str())
+    }
+
     /// The markers that may end the value of `key`.
     fn value_ends(&self, key: &str) -> MarkerScanner {
         let mut ends = if self.param_close.is_empty() {
@@ -202,6 +210,17 @@ fn looks_like_name(text: &str) -> bool {
 }
 
 impl XmlBody {
+    /// A reader of the parameters of a call whose name was read elsewhere.
+    pub(crate) fn in_call(begins_at: usize) -> Self {
+        Self {
+            state: State::Params,
+            in_section: false,
+            begins_at,
+            arguments: Map::new(),
+            n_params: 0,
+        }
+    }
+
     /// The block is over the limit and was refused: its end is still looked for.
     pub(crate) fn skip(&mut self) {
         self.state = State::Skip;
@@ -234,6 +253,11 @@ impl XmlBody {
             };
             match step {
                 None => {}
+                Some(Progress::Need) if self.ends_with_turn(xml, input, calls) => {
+                    self.end_call(calls, out);
+                    input.pos = input.text.len();
+                    return ENDED;
+                }
                 Some(Progress::Need) if input.at_end && !self.is_skipping() => {
                     self.refuse(
                         CallErrorKind::TruncatedToolCall,
@@ -248,6 +272,13 @@ impl XmlBody {
                 Some(progress) => return progress,
             }
         }
+    }
+
+    /// True if the call is whole and only its closing token is missing. Where the call has
+    /// no name of its own that is a stop token, which servers leave out.
+    fn ends_with_turn(&self, xml: &XmlRules, input: &Input<'_>, calls: &Calls) -> bool {
+        let is_whole = matches!(self.state, State::Params) && input.rest().trim().is_empty();
+        input.at_end && is_whole && xml.call_open.is_empty() && !calls.is_cut()
     }
 
     fn refuse(
@@ -290,11 +321,7 @@ impl XmlBody {
                 self.state = State::Name;
                 return None;
             }
-            if let Some(close) = xml
-                .section_close
-                .as_ref()
-                .filter(|close| input.at(close) == At::Yes)
-            {
+            if let Some(close) = xml.section_close_at(input) {
                 input.pos += close.len();
                 calls.settle(false, out);
                 return Some(ENDED);
@@ -303,9 +330,8 @@ impl XmlBody {
                 input.pos += noise.len();
                 continue;
             }
-            let mut known = [Some(&xml.call_open), xml.section_close.as_ref()]
-                .into_iter()
-                .flatten()
+            let mut known = std::iter::once(&xml.call_open)
+                .chain(&xml.section_closes)
                 .chain(&xml.noise);
             let is_cut = known.any(|known| input.at(known) == At::Cut);
             input.pos = from;
@@ -370,23 +396,15 @@ impl XmlBody {
             return None;
         }
         // A group that closes before its call does.
-        if let Some(close) = xml
-            .section_close
-            .as_ref()
-            .filter(|close| input.at(close) == At::Yes)
-        {
+        if let Some(close) = xml.section_close_at(input) {
             input.pos += close.len();
             self.end_call(calls, out);
             calls.settle(false, out);
             return Some(ENDED);
         }
-        let mut known = [
-            Some(&xml.call_close),
-            Some(&xml.param_open),
-            xml.section_close.as_ref(),
-        ]
-        .into_iter()
-        .flatten();
+        let mut known = [&xml.call_close, &xml.param_open]
+            .into_iter()
+            .chain(&xml.section_closes);
         if input.peek().is_none() || known.any(|known| input.at(known) == At::Cut) {
             input.pos = from;
             return Some(Progress::Need);
@@ -570,23 +588,14 @@ impl XmlRules {
         if input.peek().is_none() {
             return input.at_end.then_some(true);
         }
-        let known = [
-            Some(&self.param_open),
-            Some(&self.call_close),
-            self.section_close.as_ref(),
-        ];
-        let places: Vec<At> = known
+        let known = [&self.param_open, &self.call_close]
             .into_iter()
-            .flatten()
-            .map(|known| input.at(known))
-            .collect();
-        if places.contains(&At::Yes) {
-            return Some(true);
+            .chain(&self.section_closes);
+        match known.map(|known| input.at(known)).max() {
+            Some(At::Yes) => Some(true),
+            Some(At::Cut) => input.at_end.then_some(true),
+            _ => Some(false),
         }
-        if places.contains(&At::Cut) {
-            return input.at_end.then_some(true);
-        }
-        Some(false)
     }
 
     fn read_text(

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::super::block::{BlockReader, BlockRules, BodyRules, Input, Place, Progress, RawStart};
 use super::super::calls::Calls;
 use super::super::json_body::JsonRules;
-use super::{Route, Show, is_mention};
+use super::{Route, Show, take_text};
 use crate::chat::Event;
 use crate::text::{Marker, MarkerScanner, Scan, prefix_within};
 
@@ -185,32 +185,11 @@ impl Inkling {
         calls: &Calls,
         out: &mut Vec<Event>,
     ) -> bool {
-        let from = input.pos;
-        let bytes = input.text.as_bytes();
-        let mut search = from;
-        let (end, found) = loop {
-            match self.tokens.scan(bytes, search, input.at_end) {
-                Scan::None => break (bytes.len(), None),
-                Scan::Partial(at) => break (at, None),
-                Scan::Found { at, idx, len } => {
-                    let prev = if at > from { bytes[at - 1] } else { self.prev };
-                    match is_mention(input, prev, at, len) {
-                        Some(true) => search = at + len,
-                        Some(false) => break (at, Some((idx, len))),
-                        None => break (at, None),
-                    }
-                }
-            }
-        };
-        show.text(route, &input.text[from..end], out);
-        if end > from {
-            self.prev = bytes[end - 1];
-        }
-        input.pos = end;
-        let Some((idx, len)) = found else {
+        let (text, token) = take_text(&self.tokens, &mut self.prev, input);
+        show.text(route, text, out);
+        let Some(idx) = token else {
             return false;
         };
-        input.pos += len;
         if matches!(self.state, State::Body(_)) {
             show.end(route, out);
         }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::super::block::Input;
 use super::super::calls::{ArgumentBody, Calls};
 use super::super::json_args::{ArgsStep, JsonArgs};
-use super::{Route, Show, is_mention};
+use super::{Route, Show, take_text};
 use crate::chat::{CallErrorKind, Diagnostic, DiagnosticKind, Event};
 use crate::text::{
     Marker, MarkerScanner, Scan, prefix_within, read_json, read_lenient, to_python_json,
@@ -74,10 +74,6 @@ impl KimiK3 {
         }
     }
 
-    pub(super) fn keeps_text(&self) -> bool {
-        false
-    }
-
     pub(super) fn read(
         &mut self,
         input: &mut Input<'_>,
@@ -128,37 +124,14 @@ impl KimiK3 {
         show: &mut Show,
         out: &mut Vec<Event>,
     ) -> bool {
-        let from = input.pos;
-        let bytes = input.text.as_bytes();
-        let mut search = from;
-        let (end, found) = loop {
-            match self.tokens.scan(bytes, search, input.at_end) {
-                Scan::None => break (bytes.len(), None),
-                Scan::Partial(at) => break (at, None),
-                Scan::Found { at, idx, len } => {
-                    let prev = if at > from { bytes[at - 1] } else { self.prev };
-                    match is_mention(input, prev, at, len) {
-                        Some(true) => search = at + len,
-                        Some(false) => break (at, Some((idx, len))),
-                        None => break (at, None),
-                    }
-                }
-            }
-        };
+        let (text, token) = take_text(&self.tokens, &mut self.prev, input);
         if let Some(route) = route {
-            show.text(route, &input.text[from..end], out);
+            show.text(route, text, out);
         }
-        if end > from {
-            self.prev = bytes[end - 1];
-        }
-        input.pos = end;
-        let back = |route: Option<Route>| route.map_or(State::Silent, State::Body);
-        let Some((idx, len)) = found else {
-            self.state = back(route);
+        let Some(idx) = token else {
+            self.state = route.map_or(State::Silent, State::Body);
             return false;
         };
-        input.pos += len;
-        self.prev = 0;
         if route == Some(Route::Reasoning) && idx == OPEN {
             show.end(Route::Reasoning, out);
         }

@@ -1,13 +1,15 @@
 //! Formats in which the whole output is framed: reasoning, answer and calls are channels.
 
-mod harmony;
+mod envelope;
 mod inkling;
 mod kimi_k3;
 
 use super::block::Input;
 use super::calls::Calls;
 use crate::chat::{Diagnostic, DiagnosticKind, Event, ToolChoice};
-use harmony::Harmony;
+use crate::text::{MarkerScanner, Scan};
+use envelope::Envelope;
+pub(super) use envelope::{BEAM_PARAMETERS, MUSE_INVOKES};
 use inkling::Inkling;
 use kimi_k3::KimiK3;
 
@@ -20,10 +22,21 @@ pub enum ChannelKind {
     KimiK3,
     /// Inkling: `<|message_model|><|content_text|>..<|end_message|>`.
     Inkling,
+    /// Beam: gpt-oss's channels, with calls as ` to=f<|channel|>analysis <|constrain|>xml`.
+    Beam,
+    /// Muse: `<|start|>assistant to=self<|message|>..<|eom|>`.
+    Muse,
 }
 
 impl ChannelKind {
-    /// Markers that show the format in a text that need not have it.
+    /// True if a call's argument text is shown as it comes, not only per finished argument.
+    #[must_use]
+    pub fn streams_arguments(self) -> bool {
+        matches!(self, Self::Harmony | Self::Inkling)
+    }
+
+    /// Markers that show the format in a text that need not have it; none where another
+    /// format has the same ones.
     pub(crate) fn unmistakable(self) -> &'static [&'static str] {
         match self {
             Self::Harmony => &["<|channel|>", "<|start|>assistant"],
@@ -33,6 +46,7 @@ impl ChannelKind {
                 "<|content_thinking|>",
                 "<|content_text|>",
             ],
+            Self::Beam | Self::Muse => &[],
         }
     }
 }
@@ -51,7 +65,7 @@ pub(crate) struct ChannelReader {
 }
 
 enum Format {
-    Harmony(Harmony),
+    Envelope(Envelope),
     KimiK3(KimiK3),
     Inkling(Box<Inkling>),
 }
@@ -60,8 +74,11 @@ impl ChannelReader {
     /// A reader. `in_reasoning`: the prompt ended inside the reasoning channel. `after_text`:
     /// answer text was shown before.
     pub(crate) fn new(kind: ChannelKind, in_reasoning: bool, after_text: bool) -> Self {
+        let envelope = |form| Format::Envelope(Envelope::new(form, in_reasoning));
         let format = match kind {
-            ChannelKind::Harmony => Format::Harmony(Harmony::new(in_reasoning)),
+            ChannelKind::Harmony => envelope(&envelope::HARMONY),
+            ChannelKind::Beam => envelope(&envelope::BEAM),
+            ChannelKind::Muse => envelope(&envelope::MUSE),
             ChannelKind::KimiK3 => Format::KimiK3(KimiK3::new(in_reasoning)),
             ChannelKind::Inkling => Format::Inkling(Box::new(Inkling::new(in_reasoning))),
         };
@@ -75,8 +92,8 @@ impl ChannelReader {
     /// True if text before `pos` is still needed.
     pub(crate) fn keeps_text(&self) -> bool {
         match &self.format {
-            Format::Harmony(_) => false,
-            Format::KimiK3(format) => format.keeps_text(),
+            Format::Envelope(format) => format.keeps_text(),
+            Format::KimiK3(_) => false,
             Format::Inkling(format) => format.keeps_text(),
         }
     }
@@ -89,7 +106,7 @@ impl ChannelReader {
     /// Reads all that is there.
     pub(crate) fn read(&mut self, input: &mut Input<'_>, calls: &mut Calls, out: &mut Vec<Event>) {
         match &mut self.format {
-            Format::Harmony(format) => format.read(input, &mut self.show, calls, out),
+            Format::Envelope(format) => format.read(input, &mut self.show, calls, out),
             Format::KimiK3(format) => format.read(input, &mut self.show, calls, out),
             Format::Inkling(format) => format.read(input, &mut self.show, calls, out),
         }
@@ -150,6 +167,45 @@ impl Show {
             )));
         }
         false
+    }
+}
+
+/// Takes the text up to the next token that is no mention, and that token. `prev` is the byte
+/// before the input's position.
+fn take_text<'a>(
+    tokens: &MarkerScanner,
+    prev: &mut u8,
+    input: &mut Input<'a>,
+) -> (&'a str, Option<usize>) {
+    let from = input.pos;
+    let bytes = input.text.as_bytes();
+    let mut search = from;
+    let (end, found) = loop {
+        match tokens.scan(bytes, search, input.at_end) {
+            Scan::None => break (bytes.len(), None),
+            Scan::Partial(at) => break (at, None),
+            Scan::Found { at, idx, len } => {
+                let before = if at > from { bytes[at - 1] } else { *prev };
+                match is_mention(input, before, at, len) {
+                    Some(true) => search = at + len,
+                    Some(false) => break (at, Some((idx, len))),
+                    None => break (at, None),
+                }
+            }
+        }
+    };
+    input.pos = end;
+    let text = &input.text[from..end];
+    match found {
+        Some((idx, len)) => {
+            input.pos += len;
+            *prev = 0;
+            (text, Some(idx))
+        }
+        None => {
+            *prev = text.as_bytes().last().copied().unwrap_or(*prev);
+            (text, None)
+        }
     }
 }
 
