@@ -113,7 +113,7 @@ pub fn plan_request(
 ) -> Result<Request, BadRequest> {
     check_dialect(config, options.tool_parser.as_deref())?;
     let budget = plan_budget(config, &options)?;
-    let thinking = wanted_thinking(config, &options);
+    let thinking = wanted_thinking(config, &options, budget);
     let mut template_kwargs = config.generation.template_kwargs.clone();
     for (name, value) in options.template_kwargs {
         template_kwargs.retain(|(known, _)| *known != name);
@@ -191,15 +191,26 @@ pub(crate) fn reasoning_syntax(config: &ProviderConfig) -> ReasoningSyntax {
     }
 }
 
-/// What a service is told of thinking in one pass.
-fn wanted_thinking(config: &ProviderConfig, options: &CallOptions) -> core::Thinking {
+/// What a service is told of thinking: the effort that was asked for, else the budget (which
+/// two passes bring with them), else on or off. A budget that only the configuration names
+/// counts where thinking was asked for.
+fn wanted_thinking(
+    config: &ProviderConfig,
+    options: &CallOptions,
+    budget: TurnBudget,
+) -> core::Thinking {
     let effort = options.reasoning_effort.as_ref();
     let effort = effort.or(config.generation.reasoning_effort.as_ref());
-    match (options.thinking, effort) {
-        (Thinking::Off, _) => core::Thinking::Off,
-        (_, Some(word)) => core::Thinking::from_effort(word),
-        (Thinking::On, None) => core::Thinking::On,
-        (Thinking::ByConfig, None) => core::Thinking::Default,
+    let configured = config.generation.max_thinking_tokens;
+    let configured = configured.filter(|_| options.thinking == Thinking::On);
+    let cap = options.max_thinking_tokens.or(configured);
+    match (options.thinking, effort, cap) {
+        (Thinking::Off, _, _) | (_, None, Some(0)) => core::Thinking::Off,
+        (_, Some(word), _) => core::Thinking::from_effort(word),
+        _ if matches!(budget, TurnBudget::TwoPass { .. }) => core::Thinking::Default,
+        (_, None, Some(tokens)) => core::Thinking::Budget(tokens),
+        (Thinking::On, None, None) => core::Thinking::On,
+        (Thinking::ByConfig, None, None) => core::Thinking::Default,
     }
 }
 
@@ -246,6 +257,12 @@ pub fn plan_budget(
         None => (thinking, response),
         Some(total) => share_total(total, thinking, response),
     };
+    // A chat service that is not to think is asked once; the engines close an empty block.
+    if thinking == 0 && !config.backend.continues_exactly() {
+        return Ok(TurnBudget::OnePass {
+            max_tokens: Some(response),
+        });
+    }
     Ok(TurnBudget::TwoPass {
         tag: options.think_tag.unwrap_or(generation.think_tag),
         max_thinking_tokens: thinking,

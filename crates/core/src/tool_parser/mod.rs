@@ -57,6 +57,12 @@ impl ToolSyntax {
         Self::default()
     }
 
+    /// True if no call markup is looked for.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.blocks.is_empty() && self.channel.is_none() && self.watched_channels.is_empty()
+    }
+
     /// The syntax of a name: a row of the table, `auto`, `openai` or `none`, or several of
     /// these joined by `+`.
     #[must_use]

@@ -431,8 +431,11 @@ impl Framer {
                 };
                 *self = match (first, framing) {
                     (b'{', Framing::Lines) => Self::Lines(ndjson::Decoder::default()),
-                    (b'{' | b'[' | b'<', _) => Self::Whole(Vec::new()),
-                    _ => Self::Sse(sse::Decoder::new(sse::DecoderOptions::default())),
+                    // A comment, or `data`, `event`, `id`, `retry`.
+                    (b':' | b'd' | b'e' | b'i' | b'r', _) => {
+                        Self::Sse(sse::Decoder::new(sse::DecoderOptions::default()))
+                    }
+                    _ => Self::Whole(Vec::new()),
                 };
                 self.push(bytes, out)
             }

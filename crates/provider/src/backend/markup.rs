@@ -15,6 +15,8 @@ pub(crate) struct MarkupReader {
     calls: Numbering,
     n_finished: usize,
     forces_call: bool,
+    /// What to look for calls with that nobody read, where the service finds calls by itself.
+    unread: Option<CallRules>,
 }
 
 impl MarkupReader {
@@ -24,6 +26,8 @@ impl MarkupReader {
         let forces_call = calls.choice.forces_call();
         // Whether a demanded call came is only known here, where structured ones count too.
         calls.choice = unforced(calls.choice);
+        let offers = calls.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+        let unread = (tools.is_none() && offers).then(|| calls.clone());
         Self {
             parser: TurnParser::new(TurnParserOptions {
                 reasoning,
@@ -36,6 +40,7 @@ impl MarkupReader {
             calls: Numbering::default(),
             n_finished: 0,
             forces_call,
+            unread,
         }
     }
 
@@ -77,6 +82,11 @@ impl MarkupReader {
         for report in reports {
             self.emit(Event::PassFinished(report), out);
         }
+        if self.n_finished == 0
+            && let Some(note) = self.unread_call()
+        {
+            self.emit(Event::Diagnostic(note), out);
+        }
         // Calls decide (case rule 14).
         let stop_reason = match parsed {
             StopReason::Length | StopReason::ContentFilter | StopReason::Cancelled => parsed,
@@ -87,6 +97,34 @@ impl MarkupReader {
             usage: whole.usage,
             ..std::mem::take(&mut self.reply).finish(stop_reason)
         }
+    }
+
+    /// Says so if the answer reads as a call in some dialect although the service found none.
+    fn unread_call(&mut self) -> Option<Diagnostic> {
+        let mut parser = TurnParser::new(TurnParserOptions {
+            tools: ToolSyntax::from_name("auto")?,
+            prompt_opened: Some(false),
+            calls: self.unread.take()?,
+            ..TurnParserOptions::default()
+        });
+        let mut events = Vec::new();
+        parser.push(self.reply.text(), &mut events);
+        let end = TurnEnd {
+            stop_reason: StopReason::EndTurn,
+            stop_string: None,
+        };
+        parser.finish(&end, &mut events);
+        events.into_iter().find_map(|event| match event {
+            Event::CallFinished { call, .. } => Some(Diagnostic::new(
+                DiagnosticKind::Degraded,
+                format!(
+                    "the answer holds what reads as a call of `{}`, which the service did not \
+                     find: `tool_parser: auto`, or the model's dialect, would read it",
+                    call.name
+                ),
+            )),
+            _ => None,
+        })
     }
 
     fn emit_parsed(&mut self, events: Vec<Event>, out: &mut Vec<Event>) {

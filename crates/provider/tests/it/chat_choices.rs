@@ -457,3 +457,25 @@ fn keys_without_effect_are_noticed() {
         "{error}"
     );
 }
+
+/// Markup that the service's own parser left in the text stays text, and the turn says so.
+#[tokio::test]
+async fn b9_calls_that_the_service_did_not_find_are_noticed() {
+    let content =
+        "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {\"tz\": \"UTC\"}}\n</tool_call>";
+    let body = json!({"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}]});
+    for (tools, n_notes) in [(vec![time_tool()], 1), (Vec::new(), 0)] {
+        let server = play(vec![Answer::json(200, &body)]).await;
+        let client = provider(&server, "openai", "").client();
+        let client = client.bind_tools(tools, ToolChoice::Auto);
+        let reply = client.invoke(hello()).await.unwrap().reply;
+        assert_eq!(reply.content, content);
+        let notes: Vec<_> = reply.diagnostics.iter().map(ToString::to_string).collect();
+        assert_eq!(notes.len(), n_notes, "{notes:?}");
+        assert!(
+            notes
+                .iter()
+                .all(|note| note.contains("reads as a call of `get_time`"))
+        );
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use twopass_core::chat::{DiagnosticKind, Reply};
 use twopass_provider::backend::Chat;
-use twopass_provider::config::OnError;
+use twopass_provider::config::{OnError, TwoPassMode};
 use twopass_provider::{CallOptions, ErrorKind, Provider, Thinking, ToolChoice};
 use twopass_replay::{Answer, Server};
 
@@ -183,6 +183,104 @@ async fn d10_refused_prefill_falls_to_the_next_means() {
 
 // Row M4: the service's own budget, as a number or as an effort; an endpoint that has none
 // for this model gets two requests.
+/// The budget that goes out is the one that was asked for, however thinking was asked for.
+#[tokio::test]
+async fn m4_the_budget_asked_for_is_the_budget_sent() {
+    let (on, by_config) = (Thinking::On, Thinking::ByConfig);
+    let two = Some(TwoPassMode::On);
+    // Preset, thinking, two passes, the call's budget; where it goes.
+    let rows = [
+        (
+            "openrouter",
+            on,
+            two,
+            Some(8),
+            "/reasoning",
+            json!({"max_tokens": 8}),
+        ),
+        (
+            "openrouter",
+            by_config,
+            two,
+            Some(8),
+            "/reasoning",
+            json!({"max_tokens": 8}),
+        ),
+        (
+            "openrouter",
+            on,
+            None,
+            Some(8),
+            "/reasoning",
+            json!({"max_tokens": 8}),
+        ),
+        (
+            "openrouter",
+            by_config,
+            None,
+            Some(8),
+            "/reasoning",
+            json!({"max_tokens": 8}),
+        ),
+        (
+            "openrouter",
+            on,
+            None,
+            None,
+            "/reasoning",
+            json!({"max_tokens": 5}),
+        ),
+        (
+            "anthropic",
+            on,
+            two,
+            Some(2000),
+            "/thinking/budget_tokens",
+            json!(2000),
+        ),
+        (
+            "anthropic",
+            on,
+            None,
+            Some(2000),
+            "/thinking/budget_tokens",
+            json!(2000),
+        ),
+        ("ollama", by_config, None, Some(0), "/think", json!(false)),
+        ("ollama", on, two, Some(0), "/think", json!(false)),
+    ];
+    for (preset, thinking, two_pass, budget, pointer, value) in rows {
+        let server = play(vec![Answer::json(400, &json!({}))]).await;
+        let backend = match preset {
+            "anthropic" | "ollama" => preset,
+            _ => "openai",
+        };
+        let lines = format!(
+            "    preset: {preset}\n    generation_config: {{max_thinking_tokens: 5, max_tokens: 8000}}\n"
+        );
+        let provider = provider(&server, backend, &lines);
+        let options = CallOptions {
+            thinking,
+            two_pass,
+            max_thinking_tokens: budget,
+            max_response_tokens: Some(8000),
+            ..CallOptions::default()
+        };
+        provider
+            .client()
+            .with_options(options)
+            .invoke(hello())
+            .await
+            .unwrap_err();
+        let body = &bodies(&server)[0];
+        assert_eq!(
+            body.pointer(pointer),
+            Some(&value),
+            "{preset} {thinking:?} {two_pass:?} {body}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn m4_native_budgets() {
     let rows = [

@@ -1,12 +1,15 @@
 //! `POST /generate`: the native contract, whole or as events (rows F1-F6).
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use twopass_core::chat::{BadRequest, Request};
-use twopass_provider::{CallOptions, ErrorKind, Provider, TurnItem, TurnStream};
+use twopass_provider::{CallOptions, ErrorKind, Provider, ProviderError, TurnItem, TurnStream};
 use twopass_wire::generate::{GenerateRequest, StreamEncoder, encode_reply};
 
 use super::App;
@@ -31,9 +34,10 @@ pub(super) async fn generate(
         let reply = provider.generate(request).await?;
         return Ok(super::json_text(encode_reply(&reply)));
     }
-    let turn = provider.stream(request).await?;
+    let heartbeat = app.0.limits.heartbeat;
+    let turn = open(provider.clone(), request, heartbeat).await?;
     let plan = SsePlan {
-        heartbeat: app.0.limits.heartbeat,
+        heartbeat,
         shutdown: app.0.shutdown.clone(),
         encode_error,
     };
@@ -41,6 +45,20 @@ pub(super) async fn generate(
         encode_turn(turn, provider.name()).boxed(),
         plan,
     ))
+}
+
+/// Opens a turn. What fails within `patience` is a status; a turn that has said nothing by
+/// then begins as a silent stream, so that proxies see life, and may fail as its last event.
+async fn open(
+    provider: Provider,
+    request: Request,
+    patience: Duration,
+) -> Result<TurnStream, ProviderError> {
+    let mut opening = async move { provider.stream(request).await }.boxed();
+    match timeout(patience, &mut opening).await {
+        Ok(opened) => opened,
+        Err(_) => Ok(TurnStream::new(opening.try_flatten_stream())),
+    }
 }
 
 async fn decode(body: Bytes) -> Result<GenerateRequest, ApiError> {

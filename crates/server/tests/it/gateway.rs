@@ -16,6 +16,9 @@ use crate::client::{Connection, events, get, post, send};
 use crate::harness::{Running, entry, native_provider, options};
 use crate::upstream::Upstream;
 
+/// What an upstream says first.
+const FIRST_EVENT: &str = "event: text\ndata: {\"text\":\"a\"}\n\n";
+
 const ASK: &str = r#"{"messages": [{"role": "user", "content": "Hi"}]}"#;
 const ASK_STREAM: &str = r#"{"stream": true, "messages": [{"role": "user", "content": "Hi"}]}"#;
 /// A client that goes away frees its slot within this time.
@@ -282,6 +285,7 @@ async fn a_drain_lets_running_turns_end_and_takes_no_new_ones() {
     streamed.post("/generate", ASK_STREAM).await;
     let mut stream_call = upstream.call().await;
     stream_call.begin_stream().await;
+    stream_call.write(FIRST_EVENT).await;
     let head = streamed.head().await;
 
     running.shutdown.stop();
@@ -304,7 +308,7 @@ async fn a_drain_lets_running_turns_end_and_takes_no_new_ones() {
         text.extend(chunk);
     }
     assert_eq!(
-        events(&String::from_utf8(text).unwrap())[0].1["response"],
+        events(&String::from_utf8(text).unwrap())[1].1["response"],
         "later"
     );
     tokio::time::timeout(Duration::from_secs(2), running.task)
@@ -331,15 +335,21 @@ async fn after_the_drain_time_turns_are_cut_with_an_error() {
     streamed.post("/generate", ASK_STREAM).await;
     let mut stream_call = upstream.call().await;
     stream_call.begin_stream().await;
+    stream_call.write(FIRST_EVENT).await;
+    let head = streamed.head().await;
 
     running.shutdown.stop();
     let cut = whole.reply().await;
     assert_eq!(cut.error(), "503 shutting_down -");
     assert_eq!(cut.header("retry-after"), Some("5"));
-    let events = events(&streamed.reply().await.text());
-    assert_eq!(events.len(), 1, "{events:?}");
+    let mut text = Vec::new();
+    while let Some(chunk) = streamed.chunk(&head).await {
+        text.extend(chunk);
+    }
+    let events = events(&String::from_utf8(text).unwrap());
+    assert_eq!(events.len(), 2, "{events:?}");
     assert_eq!(
-        (events[0].0.as_str(), events[0].1["error"]["kind"].as_str()),
+        (events[1].0.as_str(), events[1].1["error"]["kind"].as_str()),
         ("error", Some("shutting_down"))
     );
     tokio::time::timeout(Duration::from_secs(2), running.task)
@@ -384,6 +394,7 @@ async fn a_silent_stream_sends_comments() {
     client.post("/generate", ASK_STREAM).await;
     let mut call = upstream.call().await;
     call.begin_stream().await;
+    // The turn has said nothing: the reply begins all the same.
     let head = client.head().await;
     for _ in 0..3 {
         assert_eq!(client.chunk(&head).await.unwrap(), b": keep-alive\n\n");

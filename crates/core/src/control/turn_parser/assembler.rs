@@ -21,6 +21,12 @@ impl ReplyAssembler {
         Self::default()
     }
 
+    /// The answer so far.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Takes one event.
     pub fn handle(&mut self, event: &Event) {
         match event {
