@@ -72,6 +72,9 @@ pub struct ModelInfo {
     /// Texts that must not be taken from untrusted text as they are: all tokens of the
     /// vocabulary that are control tokens, never split, or unknown. White space is left out.
     pub control_strings: Vec<String>,
+    /// Control tokens and their texts, save those that end a turn. In a grammar they are named
+    /// by number (`<[7]>`): plain text never spells them.
+    pub control_tokens: Vec<(TokenId, String)>,
     /// True if the model keeps a running state besides or instead of the KV cache: prefixes
     /// are then reused only where a kept sequence ends.
     pub is_hybrid: bool,
@@ -376,6 +379,7 @@ fn read_info(
         eos_text: model.eos().map(|t| vocab.text(t)),
         add_bos: model.add_bos(),
         control_strings: vocab.control_strings(),
+        control_tokens: vocab.control_tokens(),
         is_hybrid: model.is_stateful(),
         threads,
     }

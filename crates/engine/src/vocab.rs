@@ -120,6 +120,15 @@ impl Vocab {
             .collect()
     }
 
+    /// Control tokens that do not end a turn, and their texts.
+    pub(crate) fn control_tokens(&self) -> Vec<(TokenId, String)> {
+        (0..self.len())
+            .filter(|&t| self.kind(t) == TokenKind::Control && !self.ends_turn(t))
+            .map(|t| (t, self.text(t)))
+            .filter(|(_, text)| !text.is_empty())
+            .collect()
+    }
+
     /// True for user-defined tokens that plain text must not spell. White space runs (Gemma
     /// has many) and single characters mark nothing.
     fn is_marker(&self, token: TokenId) -> bool {

@@ -130,6 +130,17 @@ fn markers(row: &'static ToolDialect) -> Vec<&'static str> {
             "<|content_text|>",
             "<|content_thinking|>",
             "<|end_message|>",
+            " to=f",
+            "<|constrain|>xml",
+            "<rfl:parameter name=\"x\">",
+            "</rfl:parameter>",
+            " to=self",
+            "<atem:function_calls>",
+            "<atem:invoke name=\"f\">",
+            "<atem:parameter name=\"x\">",
+            "</atem:parameter>",
+            "</atem:invoke>",
+            "<|eom|>",
         ]),
     }
     parts.retain(|part| !part.is_empty());

@@ -43,6 +43,8 @@ pub struct TemplateFacts {
     pub eos: String,
     /// Texts that the vocabulary reads as control tokens.
     pub control_strings: Vec<String>,
+    /// Control tokens by number and text, where the engine takes grammars that name them.
+    pub control_tokens: Vec<(u32, String)>,
 }
 
 impl TemplateFacts {
@@ -85,6 +87,7 @@ impl TemplateFacts {
             bos,
             eos,
             control_strings,
+            control_tokens: Vec::new(),
         })
     }
 
@@ -100,7 +103,8 @@ impl TemplateFacts {
         let markers = HERMES_MARKERS.iter().chain(&THINK_MARKERS);
         let control = self.control_strings.iter().cloned();
         let control = control.chain(markers.map(|text| (*text).to_owned()));
-        Ok(TextModel::new(template, ControlStrings::new(control)))
+        let model = TextModel::new(template, ControlStrings::new(control));
+        Ok(model.with_control_tokens(self.control_tokens.clone()))
     }
 }
 

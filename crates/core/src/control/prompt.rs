@@ -18,9 +18,7 @@ use crate::chat_template::{
 use crate::reasoning_parser::ReasoningSyntax;
 use crate::schema::CompiledSchema;
 use crate::tool_parser::{CallRules, ParserLimits, ToolSet, ToolSyntax};
-use crate::tool_prompt::{
-    CallBlocks, ToolPromptOptions, call_grammar, unbound_keywords, with_tools,
-};
+use crate::tool_prompt::{CallBlocks, CallFormat, ToolPromptOptions, unbound_keywords, with_tools};
 
 /// The markers of a Hermes call.
 const CALL_OPEN: &str = "<tool_call>";
@@ -32,6 +30,7 @@ pub struct TextModel {
     template: ChatTemplate,
     framing: Option<ThinkFraming>,
     control: ControlStrings,
+    control_tokens: Vec<(u32, String)>,
 }
 
 impl TextModel {
@@ -44,7 +43,29 @@ impl TextModel {
             template,
             framing,
             control,
+            control_tokens: Vec::new(),
         }
+    }
+
+    /// Names control tokens by their numbers: in a forced call they stand as tokens. Without
+    /// them the call is bound to the same text in ordinary tokens.
+    #[must_use]
+    pub fn with_control_tokens(self, control_tokens: Vec<(u32, String)>) -> Self {
+        Self {
+            control_tokens,
+            ..self
+        }
+    }
+
+    /// How a forced call is written. A template that writes tools teaches the model's own
+    /// dialect; to any other Hermes calls are explained.
+    fn call_format(&self, tools: &ToolSyntax) -> Option<CallFormat<'_>> {
+        let own = tools
+            .first
+            .as_ref()
+            .filter(|_| self.template.writes_tools());
+        let format = own.and_then(CallFormat::new).or_else(CallFormat::hermes)?;
+        Some(format.with_control_tokens(&self.control_tokens))
     }
 
     /// The template.
@@ -62,7 +83,8 @@ pub struct TurnSettings {
     /// The think tags to look for; none for `direct_response` (row A3).
     pub reasoning: ReasoningSyntax,
     /// The call formats to look for; Hermes blocks are among them, since that is how tools are
-    /// explained to a template that knows none and how a forced choice is bound.
+    /// explained to a template that knows none. A forced call is bound to the first one named
+    /// if the template writes tools and the format can be bound, to Hermes otherwise.
     pub tools: ToolSyntax,
     /// How tools are written where the template does not do it.
     pub tool_prompt: ToolPromptOptions,
@@ -159,11 +181,14 @@ pub fn plan_turn(
             "the chat template opens the think block itself, so no second tag was added",
         ));
     }
-    let grammar = call_grammar(
-        &request.tools,
-        &request.tool_choice,
-        request.parallel_tool_calls,
-    );
+    let format = model.call_format(&settings.tools);
+    let grammar = format.and_then(|format| {
+        format.grammar(
+            &request.tools,
+            &request.tool_choice,
+            request.parallel_tool_calls,
+        )
+    });
     if grammar.is_some() {
         diagnostics.extend(loosely_bound(&request.tools));
     }

@@ -35,6 +35,8 @@ pub use xml_body::{ValueFraming, ValueTyping};
 #[derive(Debug, Clone, Default)]
 pub struct ToolSyntax {
     pub(crate) blocks: Vec<Arc<BlockRules>>,
+    /// The dialect that was named first: a forced call is written in it, if that can be bound.
+    pub(crate) first: Option<ToolDialect>,
     /// The framed format of the whole output, if that is known.
     pub(crate) channel: Option<ChannelKind>,
     /// Framed formats to switch to where their markers show.
@@ -91,6 +93,7 @@ impl ToolSyntax {
 
     /// Reads this dialect as well.
     pub fn add(&mut self, row: &ToolDialect) {
+        self.first.get_or_insert(*row);
         self.blocks.extend(row.rules().into_iter().map(Arc::new));
         self.channel = self.channel.or(row.channel());
     }

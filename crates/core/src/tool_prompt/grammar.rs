@@ -9,77 +9,130 @@ use crate::tool_parser::{Body, DIALECTS, JsonLayout, NameStyle, RawStart, ToolDi
 /// Most calls that a constrained turn may make.
 const MAX_CONSTRAINED_CALLS: usize = 8;
 
-/// [`call_grammar_in`] for Hermes calls, in which tools are explained to templates that know
-/// none.
+/// [`CallFormat::grammar`] for Hermes calls, in which tools are explained to templates that
+/// know none.
 #[must_use]
 pub fn call_grammar(tools: &[ToolSpec], choice: &ToolChoice, parallel: bool) -> Option<String> {
-    let hermes = DIALECTS.iter().find(|row| row.name == "hermes")?;
-    call_grammar_in(hermes, tools, choice, parallel)
+    CallFormat::hermes()?.grammar(tools, choice, parallel)
 }
 
-/// A grammar of the turn's calls as this dialect writes them, for a choice that demands one;
-/// `None` if the choice leaves the model free, or if the dialect's calls are not JSON between
-/// fixed texts.
-///
-/// The JSON is bound to each tool's schema and to the spacing that models were trained on.
-/// A named choice is one call; `Required` with `parallel` is up to eight.
-#[must_use]
-pub fn call_grammar_in(
-    dialect: &ToolDialect,
-    tools: &[ToolSpec],
-    choice: &ToolChoice,
-    parallel: bool,
-) -> Option<String> {
-    if !choice.forces_call() {
-        return None;
+/// How one model is to write a forced call.
+#[derive(Debug)]
+pub struct CallFormat<'a> {
+    frame: Frame,
+    control_tokens: &'a [(u32, String)],
+}
+
+impl<'a> CallFormat<'a> {
+    /// The format of this dialect; `None` if its calls are not JSON between fixed texts.
+    #[must_use]
+    pub fn new(dialect: &ToolDialect) -> Option<Self> {
+        let frame = Frame::of(dialect)?;
+        let control_tokens = &[];
+        Some(Self {
+            frame,
+            control_tokens,
+        })
     }
-    let frame = Frame::of(dialect)?;
-    let allowed: Vec<&ToolSpec> = tools
-        .iter()
-        .filter(|tool| choice.only_tool().is_none_or(|name| name == tool.name))
-        .collect();
-    let names: Vec<String> = (0..allowed.len())
-        .map(|idx| format!("call_{idx}"))
-        .collect();
-    let more = if parallel && *choice == ToolChoice::Required {
-        let between = literal(frame.between);
-        format!(" ({between} call){{0,{}}}", MAX_CONSTRAINED_CALLS - 1)
-    } else {
-        String::new()
-    };
-    let mut grammar = format!(
-        "start: {}call{more}{}\ncall: {}\n",
-        literal(&frame.start),
-        literal(&frame.end),
-        names.join(" | ")
-    );
-    for (idx, tool) in allowed.iter().enumerate() {
-        let head = format!(
-            "{}{}{}",
-            frame.before_name,
-            frame.name(&tool.name),
-            frame.after_name
+
+    pub(crate) fn hermes() -> Option<Self> {
+        Self::new(DIALECTS.iter().find(|row| row.name == "hermes")?)
+    }
+
+    /// Writes these texts as the tokens of these numbers: a grammar's plain text never spells
+    /// a control token.
+    #[must_use]
+    pub fn with_control_tokens(self, control_tokens: &'a [(u32, String)]) -> Self {
+        Self {
+            control_tokens,
+            ..self
+        }
+    }
+
+    /// A grammar of the turn's calls, for a choice that demands one; `None` if the choice
+    /// leaves the model free.
+    ///
+    /// The JSON is bound to each tool's schema and to the spacing that models were trained on.
+    /// A named choice is one call; `Required` with `parallel` is up to eight.
+    #[must_use]
+    pub fn grammar(
+        &self,
+        tools: &[ToolSpec],
+        choice: &ToolChoice,
+        parallel: bool,
+    ) -> Option<String> {
+        choice
+            .forces_call()
+            .then(|| self.forced(tools, choice, parallel))
+    }
+
+    fn forced(&self, tools: &[ToolSpec], choice: &ToolChoice, parallel: bool) -> String {
+        let frame = &self.frame;
+        let literal = |text: &str| self.literal(text);
+        let allowed: Vec<&ToolSpec> = tools
+            .iter()
+            .filter(|tool| choice.only_tool().is_none_or(|name| name == tool.name))
+            .collect();
+        let names: Vec<String> = (0..allowed.len())
+            .map(|idx| format!("call_{idx}"))
+            .collect();
+        let more = if parallel && *choice == ToolChoice::Required {
+            let between = literal(frame.between);
+            format!(" ({between} call){{0,{}}}", MAX_CONSTRAINED_CALLS - 1)
+        } else {
+            String::new()
+        };
+        let mut grammar = format!(
+            "start: {}call{more}{}\ncall: {}\n",
+            literal(&frame.start),
+            literal(&frame.end),
+            names.join(" | ")
         );
-        grammar.push_str(&format!(
-            "call_{idx}: {}args_{idx}{}\nargs_{idx}: %json {}\n",
-            literal(&head),
-            literal(&frame.after_arguments),
-            bound_schema(&tool.parameters),
-        ));
+        for (idx, tool) in allowed.iter().enumerate() {
+            let head = format!(
+                "{}{}{}",
+                frame.before_name,
+                frame.name(&tool.name),
+                frame.after_name
+            );
+            grammar.push_str(&format!(
+                "call_{idx}: {}args_{idx}{}\nargs_{idx}: %json {}\n",
+                literal(&head),
+                literal(&frame.after_arguments),
+                bound_schema(&tool.parameters),
+            ));
+        }
+        grammar
     }
-    Some(grammar)
-}
 
-/// A text as a terminal with the space around it; nothing if it is empty.
-fn literal(text: &str) -> String {
-    if text.is_empty() {
-        String::new()
-    } else {
-        format!(" {} ", json!(text))
+    /// A text as terminals with the space around them; nothing if it is empty.
+    fn literal(&self, text: &str) -> String {
+        let mut written = String::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let tokens = self.control_tokens.iter();
+            let found =
+                tokens.filter_map(|(id, token)| Some((rest.find(token.as_str())?, id, token)));
+            // The first one; of two that begin there the longer one.
+            let first = found.min_by_key(|(at, _, token)| (*at, usize::MAX - token.len()));
+            let before = first.map_or(rest, |(at, ..)| &rest[..at]);
+            if !before.is_empty() {
+                written.push_str(&format!(" {} ", json!(before)));
+            }
+            rest = match first {
+                Some((at, id, token)) => {
+                    written.push_str(&format!(" <[{id}]> "));
+                    &rest[at + token.len()..]
+                }
+                None => "",
+            };
+        }
+        written
     }
 }
 
 /// The fixed texts around the names and arguments of a turn's calls.
+#[derive(Debug)]
 pub(super) struct Frame {
     start: String,
     before_name: String,

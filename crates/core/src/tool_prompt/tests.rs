@@ -281,14 +281,31 @@ fn m5_grammars_of_dialects_are_what_they_write() {
     assert!(names.len() >= 27, "{names:?}");
     let mistral = crate::tool_parser::dialect("mistral").unwrap();
     let tools = [tool("f"), tool("g")];
-    let text = call_grammar_in(mistral, &tools, &ToolChoice::Required, true).unwrap();
+    let format = CallFormat::new(mistral).unwrap();
+    let text = format.grammar(&tools, &ToolChoice::Required, true).unwrap();
     assert!(
         text.starts_with("start:  \"[TOOL_CALLS] [\" call ( \", \"  call){0,7} \"]\" \n"),
         "{text}"
     );
     let xml = crate::tool_parser::dialect("qwen3_coder").unwrap();
-    assert_eq!(
-        call_grammar_in(xml, &tools, &ToolChoice::Required, true),
-        None
+    assert!(CallFormat::new(xml).is_none());
+    assert_eq!(format.grammar(&tools, &ToolChoice::Auto, true), None);
+    // A control token is named by its number, the longest one where several fit.
+    let controls = [
+        (7, "[TOOL".to_owned()),
+        (5, "[TOOL_CALLS]".to_owned()),
+        (6, "\"f".to_owned()),
+    ];
+    let format = format.with_control_tokens(&controls);
+    let text = format
+        .grammar(&tools, &ToolChoice::Required, false)
+        .unwrap();
+    assert!(
+        text.starts_with("start:  <[5]>  \" [\" call \"]\" \n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\"{\\\"name\\\": \"  <[6]>  \"\\\", "),
+        "{text}"
     );
 }

@@ -3,6 +3,7 @@
 
 mod custom;
 mod harness;
+mod plan;
 mod properties;
 mod round_trip;
 mod tables;

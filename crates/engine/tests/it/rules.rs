@@ -1,9 +1,13 @@
 //! Stop strings, grammars, caps and scripts. Rows E15, M5.
 
-use twopass_core::chat::{Sampling, StopReason, ToolChoice, ToolSpec};
+use std::sync::Arc;
+
+use twopass_core::chat::{Reply, Sampling, StopReason, ToolChoice, ToolSpec};
 use twopass_core::chat_template::Segment;
+use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
 use twopass_core::schema::CompiledSchema;
-use twopass_core::tool_prompt::call_grammar;
+use twopass_core::tool_parser::{CallRules, DIALECTS, ToolDialect, ToolSet, dialect};
+use twopass_core::tool_prompt::{CallFormat, call_grammar};
 use twopass_engine::{ErrorKind, GenerateRequest, Grammar};
 
 use crate::support::{Alone, CLOSE, chat, prompt, qwen3, real, request, run, thinking};
@@ -195,6 +199,88 @@ fn m5_common_schemas_bind_the_call() {
             assert!(faults.is_empty(), "{schema} {call} {faults:?}");
         }
     }
+}
+
+/// The text of a turn, read in this dialect.
+fn parsed(row: &ToolDialect, tools: &[ToolSpec], text: &str) -> Reply {
+    let mut parser = TurnParser::new(TurnParserOptions {
+        tools: row.syntax(),
+        prompt_opened: Some(false),
+        calls: CallRules {
+            tools: Some(Arc::new(ToolSet::new(tools.to_vec()))),
+            choice: ToolChoice::Required,
+            ..CallRules::default()
+        },
+        ..TurnParserOptions::default()
+    });
+    let mut events = Vec::new();
+    parser.push(text, &mut events);
+    let end = TurnEnd {
+        stop_reason: StopReason::EndTurn,
+        stop_string: None,
+    };
+    parser.finish(&end, &mut events);
+    let mut reply = ReplyAssembler::new();
+    events.iter().for_each(|event| reply.handle(event));
+    reply.finish(end.stop_reason)
+}
+
+fn two_tools() -> [ToolSpec; 2] {
+    let schemas = [
+        r#"{"type": "object", "properties": {"city": {"type": "string", "maxLength": 6}, "days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["city", "days"]}"#,
+        r#"{"type": "object", "properties": {"on": {"type": "boolean"}, "room": {"enum": ["a \"b\"", "c"]}}, "required": ["room"]}"#,
+    ];
+    let named = ["get_weather", "lights.set"].into_iter().zip(schemas);
+    let specs: Vec<_> = named
+        .map(|(name, schema)| ToolSpec {
+            name: name.to_owned(),
+            parameters: serde_json::from_str(schema).unwrap(),
+            description: String::new(),
+        })
+        .collect();
+    specs.try_into().unwrap()
+}
+
+/// Every dialect that a forced call can be bound in, and one whose markers are control tokens
+/// of this model: what a random model writes at temperature 1 is one call, and a valid one.
+#[test]
+fn m5_e18_forced_calls_in_every_dialect_are_read_back() {
+    let Alone { engine, .. } = &qwen3();
+    let tools = two_tools();
+    let boxed = ToolDialect {
+        name: "boxed",
+        opens: &["<|box_start|>"],
+        closes: &["<|box_end|>"],
+        ..*dialect("longcat").unwrap()
+    };
+    let rows = DIALECTS.iter().chain([&boxed]);
+    let mut n_dialects = 0;
+    for row in rows {
+        let Some(format) = CallFormat::new(row) else {
+            continue;
+        };
+        n_dialects += 1;
+        let format = format.with_control_tokens(&engine.info().control_tokens);
+        let lark = format
+            .grammar(&tools, &ToolChoice::Required, false)
+            .unwrap();
+        assert_eq!(lark.contains("<["), row.name == "boxed", "{lark}");
+        for seed in 0..2 {
+            let mut turn = request(chat("Call it."), 240);
+            turn.sampling.seed = Some(seed);
+            turn.sampling.temperature = Some(1.0);
+            turn.grammar = grammar(&lark);
+            let seen = run(engine, turn);
+            let text = &seen.answer;
+            assert_eq!(*seen.stop(), StopReason::EndTurn, "{}: {text}", row.name);
+            let reply = parsed(row, &tools, text);
+            let invalid = &reply.invalid_tool_calls;
+            assert!(invalid.is_empty(), "{}: {text} {invalid:?}", row.name);
+            assert_eq!(reply.tool_calls.len(), 1, "{}: {text}", row.name);
+            assert_eq!(reply.content, "", "{}: {text}", row.name);
+        }
+    }
+    assert!(n_dialects >= 28, "{n_dialects}");
 }
 
 #[test]

@@ -365,6 +365,7 @@ fn template_facts(info: &ModelInfo) -> TemplateFacts {
         bos: info.bos_text.clone().unwrap_or_default(),
         eos: info.eos_text.clone().unwrap_or_default(),
         control_strings: info.control_strings.clone(),
+        control_tokens: info.control_tokens.clone(),
     }
 }
 

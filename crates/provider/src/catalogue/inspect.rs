@@ -154,6 +154,7 @@ fn facts_of(header: &Header) -> TemplateFacts {
         bos: token("tokenizer.ggml.bos_token_id"),
         eos: token("tokenizer.ggml.eos_token_id"),
         control_strings: control.map(|(token, _)| token.clone()).collect(),
+        control_tokens: Vec::new(),
     }
 }
 
