@@ -185,8 +185,9 @@ impl std::fmt::Debug for GrammarRule {
 fn broken(e: &impl std::fmt::Display) -> Error {
     let text = e.to_string();
     let first = text.lines().next().unwrap_or_default().to_owned();
+    // A schema that nothing can fit compiles and fails here.
     Error::new(
-        ErrorKind::Internal,
+        ErrorKind::BadGrammar,
         format!("the grammar cannot go on: {first}"),
     )
 }

@@ -255,10 +255,8 @@ impl ProviderError {
     pub(crate) fn without(mut self, secrets: &[SecretString]) -> Self {
         for secret in secrets {
             let secret = secret.expose_secret();
-            if self.0.message.contains(secret) {
-                self.0.message = self.0.message.replace(secret, "***");
-            }
-            self.0.param = self.0.param.map(|param| param.replace(secret, "***"));
+            self.0.message = masked(&self.0.message, secret);
+            self.0.param = self.0.param.map(|param| masked(&param, secret));
         }
         self
     }
@@ -378,4 +376,25 @@ impl From<Fault> for ProviderError {
         error.0.refused = fault.refused;
         error
     }
+}
+
+/// The text without the secret, nor a beginning of it: texts of others are cut somewhere.
+fn masked(text: &str, secret: &str) -> String {
+    const TELLING_CHARS: usize = 6;
+    let end = secret.char_indices().nth(TELLING_CHARS);
+    let head = &secret[..end.map_or(secret.len(), |(at, _)| at)];
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(head).filter(|_| !head.is_empty()) {
+        let pairs = rest[at..].chars().zip(secret.chars());
+        let n_bytes: usize = pairs
+            .take_while(|(a, b)| a == b)
+            .map(|(a, _)| a.len_utf8())
+            .sum();
+        out.push_str(&rest[..at]);
+        out.push_str("***");
+        rest = &rest[at + n_bytes..];
+    }
+    out.push_str(rest);
+    out
 }

@@ -30,6 +30,11 @@ use crate::{ErrorKind, ProviderError};
 /// The most bytes of a whole reply that are read.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
+/// The most bytes of a stream that are read, and of text that comes of them: about half a
+/// million events, four million tokens.
+const MAX_STREAM_BYTES: usize = 128 * 1024 * 1024;
+const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
+
 /// Shorter values are no secrets, and ordinary words.
 const LEAST_SECRET_BYTES: usize = 6;
 
@@ -228,6 +233,8 @@ impl Endpoint {
             total,
             next: first,
             items: VecDeque::new(),
+            n_bytes: 0,
+            n_output_bytes: 0,
             failed: None,
             has_output: false,
         };
@@ -256,6 +263,8 @@ pub(crate) struct Exchange {
     /// When the next output is due.
     next: Deadline,
     items: VecDeque<TurnItem>,
+    n_bytes: usize,
+    n_output_bytes: usize,
     /// Given out after the items that came before it.
     failed: Option<ProviderError>,
     has_output: bool,
@@ -300,6 +309,15 @@ impl Exchange {
     }
 
     fn take(&mut self, bytes: &[u8]) {
+        self.n_bytes += bytes.len();
+        if self.n_bytes > MAX_STREAM_BYTES || self.n_output_bytes > MAX_OUTPUT_BYTES {
+            let limit = match self.n_bytes > MAX_STREAM_BYTES {
+                true => format!("{MAX_STREAM_BYTES} bytes"),
+                false => format!("{MAX_OUTPUT_BYTES} bytes of text"),
+            };
+            let message = format!("the stream goes on after {limit}");
+            return self.fail(ProviderError::new(ErrorKind::EventTooLarge, message));
+        }
         let mut frames = Vec::new();
         let taken = self.framer.push(bytes, &mut frames);
         self.decode(&frames);
@@ -329,6 +347,7 @@ impl Exchange {
 
     /// Queues events. Comments are no output: only output moves the deadline (case rule 20).
     fn keep(&mut self, events: Vec<Event>) {
+        self.n_output_bytes += events.iter().map(text_bytes).sum::<usize>();
         if events.iter().any(is_output) {
             self.has_output = true;
             self.next =
@@ -366,6 +385,16 @@ impl Exchange {
             Ok(reply) => self.items.push_back(TurnItem::Done(Box::new(reply))),
             Err(error) => self.fail(cause.unwrap_or(error)),
         }
+    }
+}
+
+/// Bytes of text in an event.
+fn text_bytes(event: &Event) -> usize {
+    match event {
+        Event::ReasoningDelta(text)
+        | Event::TextDelta(text)
+        | Event::ArgumentsDelta { text, .. } => text.len(),
+        _ => 0,
     }
 }
 

@@ -81,7 +81,7 @@ impl Environment {
     /// # Errors
     /// The file cannot be read, or a line is not `NAME=value`. Values are never shown.
     pub(super) fn read_dot_env(&mut self, path: &Path) -> Result<(), ProviderError> {
-        let text = match std::fs::read_to_string(path) {
+        let text = match read_small(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => {
@@ -104,6 +104,23 @@ impl Environment {
         }
         Ok(())
     }
+}
+
+/// Reads a regular file of at most 1 MiB; a mark of byte order in front is dropped.
+fn read_small(path: &Path) -> std::io::Result<String> {
+    const MAX_BYTES: u64 = 1 << 20;
+    let meta = std::fs::metadata(path)?;
+    if !meta.is_file() || meta.len() > MAX_BYTES {
+        let message = format!("not a regular file of at most {MAX_BYTES} bytes");
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidData,
+            message,
+        ));
+    }
+    let text = std::fs::read_to_string(path)?;
+    Ok(text
+        .strip_prefix('\u{feff}')
+        .map_or(text.clone(), str::to_owned))
 }
 
 impl std::fmt::Debug for Environment {

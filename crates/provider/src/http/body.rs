@@ -25,7 +25,8 @@ impl Body {
     /// Kind [`ErrorKind::InvalidResponse`]: the content encoding is none that we read.
     pub(crate) fn new(response: Response) -> Result<Self, ProviderError> {
         let header = |name| response.headers().get(name)?.to_str().ok();
-        let inflate = match header(CONTENT_ENCODING).map(str::trim) {
+        let encoding = header(CONTENT_ENCODING).map(|name| name.trim().to_ascii_lowercase());
+        let inflate = match encoding.as_deref() {
             None | Some("" | "identity") => None,
             Some("gzip" | "x-gzip") => Some(Packing::Gzip),
             Some("deflate") => Some(Packing::Deflate),

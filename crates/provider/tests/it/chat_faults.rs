@@ -319,3 +319,69 @@ async fn b14_no_connection() {
         assert!(started.elapsed() < Duration::from_secs(4));
     }
 }
+
+/// A stream that never ends is ended: by what it holds, packed or not, or by the deadline
+/// although there is always something to read.
+#[tokio::test]
+async fn b14_endless_streams_are_bounded() {
+    use std::io::Write as _;
+
+    let text = "y".repeat(4 << 20);
+    let piece = json!({"choices": [{"index": 0, "delta": {"content": text}}]});
+    let piece = format!("data: {piece}\n\n");
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(piece.as_bytes()).unwrap();
+    let packed = gzip.finish().unwrap();
+    let plain = Answer::events(vec![piece; 6]);
+    let packed = Answer::events(vec![packed; 6]).with_header("content-encoding", "GZip");
+    for answer in [plain, packed] {
+        let server = play(vec![answer]).await;
+        let error = ask(&provider(&server, "openai", ""), Delivery::Stream).await;
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::EventTooLarge, "{error}");
+    }
+}
+
+/// An error of nothing but brackets is no cause to recurse.
+#[tokio::test]
+async fn b14_deep_errors_are_errors() {
+    let deep = "[".repeat(30_000) + &"]".repeat(30_000);
+    for backend in [
+        "openai",
+        "openai_responses",
+        "anthropic",
+        "ollama",
+        "vllm_native",
+    ] {
+        let server = play(vec![Answer::new(500, "application/json", deep.clone())]).await;
+        let error = ask(&provider(&server, backend, ""), Delivery::Stream).await;
+        assert_eq!(
+            error.unwrap_err().kind(),
+            ErrorKind::UpstreamError,
+            "{backend}"
+        );
+    }
+}
+
+/// Row L12: not even the beginning of a key that a cut text ends in.
+#[tokio::test]
+async fn l12_a_cut_text_shows_no_part_of_the_key() {
+    let yaml = |url: &str| {
+        format!(
+            "providers:\n  - {{name: c, provider_backend: openai, model_name: m, on_error: raise, api_config: {{base_url: '{url}', api_key_env: K, max_retries: 0}}}}\n"
+        )
+    };
+    let body = "y".repeat(60) + "sk-SECRETKEYabcdef1234567890";
+    let server = play(vec![Answer::new(200, "application/json", body)]).await;
+    let key = [("K", "sk-SECRETKEYabcdef1234567890")];
+    let config = Config::parse(&yaml(&server.url()), "t.yaml", Environment::of_pairs(key)).unwrap();
+    let provider = Provider::from_entry(&config, None).unwrap();
+    let error = ask(&provider, Delivery::Whole)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("yyy***") && !error.contains("sk-SEC"),
+        "{error}"
+    );
+}

@@ -201,6 +201,9 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
+/// Arrays around an error, and errors that gateways put into errors, that are looked into.
+const MAX_WRAPPINGS: u32 = 4;
+
 /// What an error body says.
 struct Described {
     /// Types and codes, lower case, joined by a space.
@@ -216,10 +219,15 @@ impl Described {
     /// `{"errors": [..]}`, `{"detail": ..}`, `{"message": ..}`, `{"object": "error", ..}`
     /// and arrays of one of these.
     fn read(text: &str) -> Option<Self> {
+        Self::read_within(text, MAX_WRAPPINGS)
+    }
+
+    fn read_within(text: &str, n_wrappings: u32) -> Option<Self> {
+        let deeper = n_wrappings.checked_sub(1);
         let text = text.trim();
         if text.starts_with('[') {
             let first: Vec<&serde_json::value::RawValue> = serde_json::from_str(text).ok()?;
-            return Self::read(first.first()?.get());
+            return Self::read_within(first.first()?.get(), deeper?);
         }
         let outer = Lenient::read(text)?;
         let inner = outer
@@ -252,7 +260,8 @@ impl Described {
         let nested = fields.object("metadata").and_then(|meta| meta.text("raw"));
         let mut message = message.unwrap_or_else(|| "the provider gave no message".to_owned());
         if let Some(nested) = &nested {
-            let nested = Self::read(nested).map_or_else(|| nested.clone(), |inner| inner.message);
+            let inner = deeper.and_then(|n| Self::read_within(nested, n));
+            let nested = inner.map_or_else(|| nested.clone(), |inner| inner.message);
             if !message.contains(&nested) {
                 message = format!("{message}: {nested}");
             }
