@@ -32,7 +32,7 @@ usage: cargo xtask COMMAND
   test [ARGUMENTS]  set up, then run every test (or what the arguments of `cargo test` select)
   ci                format, clippy, docs, tidy, tests
   bench             speed beside llama.cpp's own server, on the same file
-  test-peers        turns against llama.cpp's own server, which it installs
+  test-peers        turns against llama.cpp's server and vLLM, which it installs
   tidy              the rules of the source tree that no compiler checks
   rows [--missing]  the rows of the specification that tests name
   fixtures          download or make the test models, print their paths

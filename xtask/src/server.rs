@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-/// Loading a small model takes a second; a loaded machine may need many.
-const START_LIMIT: Duration = Duration::from_secs(120);
+/// Loading a small model takes a second, starting vLLM a minute; a loaded machine needs more.
+const START_LIMIT: Duration = Duration::from_secs(600);
 
 /// A running server; dropping it ends it.
 pub(crate) struct Server {

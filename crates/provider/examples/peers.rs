@@ -2,8 +2,9 @@
 //!
 //! `SUITE.json` holds `{peer, prompts, budgets, answer_tokens, entries: [{means, provider}],
 //! embeddings}`. Each `provider` is an entry of the configuration, `means` what its two-pass
-//! turns must report; with `checks: "embeddings"` instead, vectors are asked for. What is run
-//! is data: a new means is one more entry.
+//! turns must report; with `reuses_prefix: true` their second pass must find the first one's
+//! tokens in the cache (row M2); with `checks: "embeddings"` instead of `means`, vectors are
+//! asked for. What is run is data: a new means is one more entry.
 //!
 //! Prints one line per check and two tables: what pass 2 found in the cache, and what two
 //! passes cost beside one of as many tokens. Ends with 1 if a check failed.
@@ -51,6 +52,7 @@ struct Suite {
 struct Entry {
     /// `None`: no turns are asked for, but vectors.
     means: Option<String>,
+    reuses_prefix: bool,
     provider: Provider,
 }
 
@@ -72,6 +74,7 @@ impl Suite {
             let config = Config::parse(&config.to_string(), path, environment)?;
             entries.push(Entry {
                 means: entry["means"].as_str().map(str::to_owned),
+                reuses_prefix: entry["reuses_prefix"] == true,
                 provider: Provider::from_entry(&config, None)?,
             });
         }
@@ -119,6 +122,9 @@ impl Suite {
             let reply = entry.ask(&prompt(n), options).await?;
             seen.add(&reply, entry, budget, self.answer_tokens)
                 .map_err(|why| format!("prompt {n}: {why}"))?;
+        }
+        if budget > 0 && entry.reuses_prefix && seen.n_cached == 0 {
+            return Err("pass 2 found nothing of pass 1 in the cache".into());
         }
         Ok(format!(
             "{0} of {0} kept it, {1} cut, {2} without an answer; pass 2: {3} of {4} prompt tokens cached",

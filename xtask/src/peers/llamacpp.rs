@@ -63,7 +63,10 @@ pub(super) fn turns(workspace: &Workspace, folder: &Path) -> anyhow::Result<Peer
     let server = started(workspace, folder, false)?;
     let entry = |means: &str, backend: &str, keys| json!({"means": means, "provider": provider(&server.address, backend, MODEL, keys)});
     let entries = vec![
-        entry("completions_exact", "completions", json!({})),
+        json!({
+            "means": "completions_exact", "reuses_prefix": true,
+            "provider": provider(&server.address, "completions", MODEL, json!({})),
+        }),
         entry("chat_prefill", "openai", json!({"preset": "llamacpp"})),
         entry("append_message", "openai", json!({"preset": "custom"})),
     ];

@@ -5,6 +5,7 @@
 //! suite that is written here as data. Not part of the default tests: minutes of computing.
 
 mod llamacpp;
+mod vllm;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -36,13 +37,13 @@ struct Options {
 }
 
 impl Options {
-    const USAGE: &str = "test-peers [--prompts 50] [--budgets 0,1,8,64] [--peers llamacpp]";
+    const USAGE: &str = "test-peers [--prompts 50] [--budgets 0,1,8,64] [--peers llamacpp,vllm]";
 
     fn parse(arguments: &[String]) -> anyhow::Result<Self> {
         let mut options = Self {
             prompts: 50,
             budgets: vec![0, 1, 8, 64],
-            peers: vec!["llamacpp".to_owned()],
+            peers: vec!["llamacpp".to_owned(), "vllm".to_owned()],
         };
         let mut rest = arguments.iter();
         while let Some(name) = rest.next() {
@@ -92,6 +93,7 @@ type Start = fn(&Workspace, &Path) -> anyhow::Result<Peer>;
 fn starters(name: &str) -> anyhow::Result<&'static [Start]> {
     match name {
         "llamacpp" => Ok(&[llamacpp::turns, llamacpp::embeddings]),
+        "vllm" => Ok(&[vllm::turns]),
         other => bail!("unknown peer `{other}`; usage: {}", Options::USAGE),
     }
 }
