@@ -153,24 +153,28 @@ fn m1_linear_time() {
         );
         started.elapsed()
     };
-    let floods: [(&str, &str); 7] = [
-        ("hermes", "<tool_call>"),
-        ("hermes", "<tool_call>{\""),
+    let floods: [(&str, &str, &str); 9] = [
+        ("hermes", "", "<tool_call>"),
+        ("hermes", "", "<tool_call>{\""),
         (
             "hermes",
+            "",
             "<think><tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"",
         ),
-        ("hermes", "<tool_call>{\"name\":\"f\"}x</tool_call "),
+        ("hermes", "", "<tool_call>{\"name\":\"f\"}x</tool_call "),
         (
             "qwen_xml",
+            "",
             "<tool_call><function=f><parameter=s></parameter> ",
         ),
-        ("auto", "[{\"name\": \"f\", (<|channel>"),
-        ("pythonic", "\n[f(x=[\""),
+        ("auto", "", "[{\"name\": \"f\", (<|channel>"),
+        ("pythonic", "", "\n[f(x=[\""),
+        ("harmony", "", " "),
+        ("qwen3_coder", "<think>\n<function=f>\n", "<parameter=a>\n"),
     ];
-    for (name, piece) in floods {
-        let short = piece.repeat(60_000 / piece.len());
-        let long = piece.repeat(480_000 / piece.len());
+    for (name, head, piece) in floods {
+        let short = head.to_owned() + &piece.repeat(60_000 / piece.len());
+        let long = head.to_owned() + &piece.repeat(480_000 / piece.len());
         let (short, long) = (time(&short, name), time(&long, name));
         // 8 times the input; 40 times the time is far from the 64 of a square.
         let most = (short * 40).max(std::time::Duration::from_millis(400));

@@ -103,6 +103,9 @@ struct Draft {
     /// The think block that it stands in, if it does.
     in_reasoning: Option<Option<usize>>,
     events: Vec<Event>,
+    /// Events that were judged, and whether one of them shows a broken call.
+    n_judged: usize,
+    broken: bool,
     snapshot: Snapshot,
 }
 

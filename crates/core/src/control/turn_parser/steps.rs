@@ -469,7 +469,7 @@ impl TurnParser {
         pair: Option<usize>,
         out: &mut Vec<Event>,
     ) -> Step {
-        let broken = reader.is_skipping() || self.draft.as_ref().is_some_and(Draft::is_broken);
+        let broken = reader.is_skipping() || self.draft.as_mut().is_some_and(Draft::is_broken);
         match progress {
             Progress::Need if !broken => {
                 self.reader = Some(reader);
@@ -614,6 +614,8 @@ impl TurnParser {
             at,
             marker_len,
             in_reasoning,
+            n_judged: 0,
+            broken: false,
             events: Vec::new(),
             snapshot: self.calls.snapshot(),
         });
@@ -721,19 +723,23 @@ fn is_plain_word(marker: &str) -> bool {
 }
 
 impl Draft {
-    /// True if a call of the draft was not whole.
-    fn is_broken(&self) -> bool {
+    /// True if a call of the draft was not whole. Each event is looked at once.
+    fn is_broken(&mut self) -> bool {
         use crate::chat::CallErrorKind::{
             ArgumentsTooLarge, MalformedArguments, TruncatedToolCall,
         };
-        self.events.iter().any(|event| match event {
-            Event::CallRejected { call, .. } => {
-                matches!(
-                    call.kind,
-                    TruncatedToolCall | MalformedArguments | ArgumentsTooLarge
-                )
-            }
-            _ => false,
-        })
+        self.broken |= self.events[self.n_judged..]
+            .iter()
+            .any(|event| match event {
+                Event::CallRejected { call, .. } => {
+                    matches!(
+                        call.kind,
+                        TruncatedToolCall | MalformedArguments | ArgumentsTooLarge
+                    )
+                }
+                _ => false,
+            });
+        self.n_judged = self.events.len();
+        self.broken
     }
 }

@@ -35,6 +35,9 @@ const MAX_HEADER_BYTES: usize = 1024;
 const START: &str = "<|start|>";
 const MESSAGE: &str = "<|message|>";
 
+/// White space that is waited through before a message.
+const MAX_SPACE_BYTES: usize = 256;
+
 const LEAKED: [&str; 3] = ["assistantfinal", "assistantanalysis", "assistantcommentary"];
 const LEAKED_START: &str = "analysis";
 
@@ -283,6 +286,14 @@ impl Envelope {
     fn read_between(&mut self, is_start: bool, input: &mut Input<'_>, show: &mut Show) -> bool {
         let from = input.pos;
         input.skip_space();
+        if input.pos - from > MAX_SPACE_BYTES {
+            // So much white space is text: to wait for its end would be to read it again
+            // with every piece.
+            input.pos = from;
+            show.begin(Route::Text);
+            self.state = State::Body(Route::Text);
+            return true;
+        }
         if input.peek().is_none() {
             input.pos = if input.at_end { input.pos } else { from };
             return false;
