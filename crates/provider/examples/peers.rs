@@ -189,16 +189,20 @@ impl Budgeted {
         if thought > u64::from(budget) {
             return Err(format!("{thought} tokens of thought"));
         }
-        // Without a budget there may be one pass only.
-        let answer = reply.passes.last().ok_or("there is no pass")?;
-        if answer.decode_tokens > u64::from(answer_tokens) {
-            return Err(format!("{} tokens of answer", answer.decode_tokens));
+        for pass in &reply.passes {
+            let cap = match pass.name {
+                "thinking" => budget,
+                _ => answer_tokens,
+            };
+            if pass.decode_tokens > u64::from(cap) || pass.max_tokens.is_none_or(|max| max > cap) {
+                return Err(format!("the {} pass: {pass:?}", pass.name));
+            }
         }
-        if let Some(other) = reply
-            .passes
-            .iter()
-            .find(|pass| entry.means.as_deref() != Some(pass.means))
-        {
+        let answer = reply.passes.last().ok_or("there is no pass")?;
+        // Without a budget there is nothing that a means would be needed for.
+        let is_made =
+            |means: &str| entry.means.as_deref() == Some(means) || budget == 0 && means == "single";
+        if let Some(other) = reply.passes.iter().find(|pass| !is_made(pass.means)) {
             let notes: Vec<_> = reply.diagnostics.iter().map(|d| &d.message).collect();
             return Err(format!("made by `{}`: {notes:?}", other.means));
         }

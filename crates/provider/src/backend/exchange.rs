@@ -375,7 +375,11 @@ impl Exchange {
                 Ok(())
             }
         };
-        if self.failed.is_some() {
+        if let Some(failed) = &self.failed {
+            // A frame that broke off cannot be read: then the break is what went wrong.
+            if let (ErrorKind::InvalidResponse, Some(cause)) = (failed.kind(), cause) {
+                self.fail(cause);
+            }
             return;
         }
         let reply = rest.and_then(|()| self.decoder.finish(&mut events));

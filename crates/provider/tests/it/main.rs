@@ -19,6 +19,7 @@ mod config_errors;
 mod config_load;
 mod embeddings;
 mod facade;
+mod faults;
 mod native;
 mod plan;
 mod same_script;
