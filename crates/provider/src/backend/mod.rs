@@ -64,8 +64,8 @@ pub trait Backend: Send + Sync {
 /// The backend of an entry. Opens no connection and loads no model.
 ///
 /// # Errors
-/// Kind [`ErrorKind::NotBuilt`] names a backend that does not exist yet; kind
-/// [`ErrorKind::Config`] a setting that the backend needs.
+/// Kind [`crate::ErrorKind::NotBuilt`] names a backend that this build lacks; kind
+/// [`crate::ErrorKind::Config`] a setting that the backend needs.
 pub fn from_config(
     entry: &ProviderConfig,
     config: &Config,
