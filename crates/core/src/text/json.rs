@@ -393,3 +393,15 @@ fn number(word: &str) -> Option<Number> {
     let number: f64 = plain.parse().ok()?;
     Number::from_f64(number)
 }
+
+/// Deepest value that one argument of an XML-like notation may hold, in levels.
+const MAX_VALUE_DEPTH: usize = 64;
+
+/// A text that is one JSON value as a whole, strictly or leniently read.
+pub(crate) fn whole_json(text: &str) -> Option<Value> {
+    let text = text.trim();
+    read_json(text, MAX_VALUE_DEPTH).ok().or_else(|| {
+        let (value, len) = read_lenient(text, MAX_VALUE_DEPTH).ok()?;
+        (len == text.len()).then_some(value)
+    })
+}

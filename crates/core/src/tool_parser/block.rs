@@ -117,6 +117,9 @@ pub(crate) enum Progress {
     Ended { owed_close: bool },
     /// It was no call at all: everything since the marker is text.
     NotACall,
+    /// The call was refused, and the rest of the body says nothing. From a body only: the block's
+    /// reader then looks for the end.
+    Broken,
 }
 
 pub(crate) const ENDED: Progress = Progress::Ended { owed_close: false };
@@ -227,6 +230,8 @@ pub(crate) struct BlockReader {
     /// Calls of the turn before this block's.
     n_calls_before: usize,
     body: Option<(Arc<BlockRules>, Body)>,
+    /// Only the end of the block is looked for.
+    is_skipping: bool,
 }
 
 enum Body {
@@ -253,6 +258,7 @@ impl BlockReader {
             prose: false,
             n_calls_before: 0,
             body: None,
+            is_skipping: false,
         }
     }
 
@@ -285,14 +291,9 @@ impl BlockReader {
 
     /// True if the reader needs nothing of the text before `pos` any more.
     pub(crate) fn is_skipping(&self) -> bool {
-        match &self.body {
-            Some((_, Body::Json(body))) => body.is_skipping(),
-            Some((_, Body::Named(body))) => body.is_skipping(),
-            Some((_, Body::Xml(body))) => body.is_skipping(),
-            Some((_, Body::Python(body))) => body.is_skipping(),
-            Some((_, Body::Gemma(body))) => body.is_skipping(),
-            None => false,
-        }
+        let is_over_limit =
+            matches!(&self.body, Some((_, Body::Json(body))) if body.is_over_limit());
+        self.is_skipping || is_over_limit
     }
 
     /// Reads on. Beyond the byte limit the block is refused and skipped.
@@ -322,13 +323,11 @@ impl BlockReader {
         let Some((_, body)) = &mut self.body else {
             return Progress::NotACall;
         };
-        match body {
-            Body::Json(body) => body.skip(),
-            Body::Named(body) => body.skip(),
-            Body::Xml(body) => body.skip(),
-            Body::Python(body) => body.skip(),
-            Body::Gemma(body) => body.skip(),
-        }
+        // JSON ends where its brackets do, whatever markers its strings hold.
+        self.is_skipping = match body {
+            Body::Json(body) => !body.begin_over_limit(),
+            Body::Named(_) | Body::Xml(_) | Body::Python(_) | Body::Gemma(_) => true,
+        };
         let raw = &within[self.content_at.min(within.len())..];
         let message = format!("the block has more than {most} bytes");
         calls.reject_block(CallErrorKind::ArgumentsTooLarge, raw, &message, out);
@@ -343,16 +342,17 @@ impl BlockReader {
     ) -> Progress {
         loop {
             if let Some((rules, body)) = &mut self.body {
+                if self.is_skipping {
+                    return skip_to_close(rules, input);
+                }
                 let progress = match (body, &rules.body) {
                     (Body::Json(body), BodyRules::Json(json)) => {
                         body.read(rules, json, input, calls, out)
                     }
                     (Body::Named(body), BodyRules::Named(named)) => {
-                        body.read(rules, named, input, calls, out)
+                        body.read(named, input, calls, out)
                     }
-                    (Body::Xml(body), BodyRules::Xml(xml)) => {
-                        body.read(rules, xml, input, calls, out)
-                    }
+                    (Body::Xml(body), BodyRules::Xml(xml)) => body.read(xml, input, calls, out),
                     (Body::Python(body), BodyRules::Python(python)) => {
                         body.read(rules, python, input, calls, out)
                     }
@@ -362,6 +362,10 @@ impl BlockReader {
                     // A body is only ever made from its own rules.
                     _ => ENDED,
                 };
+                if progress == Progress::Broken {
+                    self.is_skipping = true;
+                    continue;
+                }
                 let no_call = calls.n_started() == self.n_calls_before;
                 if matches!(progress, Progress::Ended { .. }) && self.prose && no_call {
                     let raw = input.text[self.content_at..input.pos].trim();
@@ -497,12 +501,7 @@ impl BlockReader {
             return Progress::NotACall;
         }
         let raw = input.text[self.content_at..].trim();
-        calls.reject_block(
-            CallErrorKind::TruncatedToolCall,
-            raw,
-            "the turn ended before the call did",
-            out,
-        );
+        calls.reject_truncated(raw, out);
         input.pos = input.text.len();
         ENDED
     }
@@ -533,7 +532,7 @@ fn reject_empty(raw: &str, calls: &mut Calls, out: &mut Vec<Event>) {
 }
 
 /// Skips broken text up to the end of its block, or to the next one.
-pub(crate) fn skip_to_close(rules: &BlockRules, input: &mut Input<'_>) -> Progress {
+fn skip_to_close(rules: &BlockRules, input: &mut Input<'_>) -> Progress {
     match rules
         .edges
         .scan(input.text.as_bytes(), input.pos, input.at_end)
@@ -549,6 +548,39 @@ pub(crate) fn skip_to_close(rules: &BlockRules, input: &mut Input<'_>) -> Progre
         Scan::None => {
             input.pos = input.text.len();
             if input.at_end { ENDED } else { Progress::Need }
+        }
+    }
+}
+
+/// The calls are over: the closing marker, if the block has one.
+pub(crate) fn read_close(
+    rules: &BlockRules,
+    input: &mut Input<'_>,
+    calls: &mut Calls,
+    out: &mut Vec<Event>,
+) -> Progress {
+    if !rules.has_close() {
+        return ENDED;
+    }
+    let from = input.pos;
+    input.skip_space();
+    match input.at_any(rules.closes()) {
+        At::Yes => {
+            input.pos += input.len_of_any(rules.closes());
+            calls.settle(false, out);
+            ENDED
+        }
+        At::Cut if !input.at_end => {
+            input.pos = from;
+            Progress::Need
+        }
+        _ if input.peek().is_none() && !input.at_end => {
+            input.pos = from;
+            Progress::Need
+        }
+        At::Cut | At::No => {
+            input.pos = from;
+            Progress::Ended { owed_close: true }
         }
     }
 }

@@ -423,6 +423,12 @@ impl Calls {
         });
     }
 
+    /// The text ended inside a call.
+    pub(crate) fn reject_truncated(&mut self, raw: &str, out: &mut Vec<Event>) {
+        let message = "the turn ended before the call did";
+        self.reject_block(CallErrorKind::TruncatedToolCall, raw, message, out);
+    }
+
     /// Decides what was left open after the last call. `cut`: the turn ended right there, by
     /// the token cap.
     pub(crate) fn settle(&mut self, cut: bool, out: &mut Vec<Event>) {

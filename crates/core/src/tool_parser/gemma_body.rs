@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::block::{At, BlockRules, ENDED, Head, Input, Progress, skip_to_close};
-use super::calls::{ArgumentBody, Calls};
+use super::block::{At, BlockRules, ENDED, Head, Input, Progress, read_close};
+use super::calls::Calls;
+use super::object_args::ObjectArgs;
 use crate::chat::{CallErrorKind, Event};
-use crate::text::to_python_json;
 
 const CALL: &str = "call:";
 const MAX_NAME_BYTES: usize = 256;
@@ -20,7 +20,6 @@ enum State {
     Name,
     Members,
     AfterCall,
-    Skip,
 }
 
 pub(crate) struct GemmaBody {
@@ -29,9 +28,7 @@ pub(crate) struct GemmaBody {
     member_at: usize,
     brackets: Vec<u8>,
     in_quote: bool,
-    arguments: Map<String, Value>,
-    n_members: usize,
-    fault: Option<String>,
+    arguments: ObjectArgs,
 }
 
 impl GemmaRules {
@@ -56,9 +53,7 @@ impl GemmaRules {
                 member_at: input.pos,
                 brackets: Vec::new(),
                 in_quote: false,
-                arguments: Map::new(),
-                n_members: 0,
-                fault: None,
+                arguments: ObjectArgs::default(),
             }),
             _ => Head::No,
         }
@@ -66,15 +61,6 @@ impl GemmaRules {
 }
 
 impl GemmaBody {
-    /// The block is over the limit and was refused: its end is still looked for.
-    pub(crate) fn skip(&mut self) {
-        self.state = State::Skip;
-    }
-
-    pub(crate) fn is_skipping(&self) -> bool {
-        matches!(self.state, State::Skip)
-    }
-
     pub(crate) fn read(
         &mut self,
         rules: &BlockRules,
@@ -95,8 +81,7 @@ impl GemmaBody {
                     None
                 }
                 State::Members => self.read_members(gemma, input, calls, out),
-                State::AfterCall => Some(after_call(rules, input, calls, out)),
-                State::Skip => Some(skip_to_close(rules, input)),
+                State::AfterCall => Some(read_close(rules, input, calls, out)),
             };
             if let Some(progress) = step {
                 return progress;
@@ -147,7 +132,8 @@ impl GemmaBody {
                         calls,
                         out,
                     );
-                    self.end_call(&input.text[self.call_at..input.pos], calls, out);
+                    self.arguments
+                        .end(&input.text[self.call_at..input.pos], calls, out);
                     self.state = State::AfterCall;
                     return None;
                 }
@@ -159,8 +145,7 @@ impl GemmaBody {
                         "brackets do not match",
                         out,
                     );
-                    self.state = State::Skip;
-                    return None;
+                    return Some(Progress::Broken);
                 }
                 _ => {}
             }
@@ -179,12 +164,7 @@ impl GemmaBody {
         if !input.at_end {
             return Some(Progress::Need);
         }
-        calls.reject_block(
-            CallErrorKind::TruncatedToolCall,
-            raw,
-            "the turn ended before the call did",
-            out,
-        );
+        calls.reject_truncated(raw, out);
         Some(ENDED)
     }
 
@@ -195,7 +175,7 @@ impl GemmaBody {
         calls: &mut Calls,
         out: &mut Vec<Event>,
     ) {
-        if text.trim().is_empty() || self.fault.is_some() {
+        if text.trim().is_empty() || self.arguments.is_faulty() {
             return;
         }
         let depth = calls.limits().arguments.max_depth;
@@ -212,36 +192,14 @@ impl GemmaBody {
                     (Value::String(_), _) | (_, None) => value,
                     (_, Some(schema)) => as_schema_wants(schema, &key, value, text),
                 };
-                let head = if self.n_members == 0 { "{" } else { ", " };
-                self.n_members += 1;
-                let piece = format!(
-                    "{head}{}: {}",
-                    Value::from(key.as_str()),
-                    to_python_json(&value, None)
-                );
-                calls.delta(&piece, out);
-                self.arguments.insert(key, value);
+                self.arguments.add(key, value, calls, out);
             }
-            _ => self.fault = Some(format!("argument {} cannot be read", self.n_members + 1)),
+            _ => {
+                let place = self.arguments.n_read() + 1;
+                self.arguments
+                    .fail(format!("argument {place} cannot be read"));
+            }
         }
-    }
-
-    fn end_call(&mut self, raw: &str, calls: &mut Calls, out: &mut Vec<Event>) {
-        let body = match self.fault.take() {
-            Some(message) => ArgumentBody::Malformed {
-                raw: raw.to_owned(),
-                message,
-            },
-            None => {
-                calls.delta(if self.n_members == 0 { "{}" } else { "}" }, out);
-                let object = std::mem::take(&mut self.arguments);
-                ArgumentBody::Object {
-                    object,
-                    repaired: false,
-                }
-            }
-        };
-        calls.end(body, out);
     }
 }
 
@@ -256,35 +214,6 @@ fn as_schema_wants(schema: &Value, key: &str, value: Value, text: &str) -> Value
         return Value::from(bare.trim());
     }
     value
-}
-
-fn after_call(
-    rules: &BlockRules,
-    input: &mut Input<'_>,
-    calls: &mut Calls,
-    out: &mut Vec<Event>,
-) -> Progress {
-    let from = input.pos;
-    input.skip_space();
-    match input.at_any(rules.closes()) {
-        At::Yes => {
-            input.pos += input.len_of_any(rules.closes());
-            calls.settle(false, out);
-            ENDED
-        }
-        At::Cut if !input.at_end => {
-            input.pos = from;
-            Progress::Need
-        }
-        _ if input.peek().is_none() && !input.at_end => {
-            input.pos = from;
-            Progress::Need
-        }
-        At::Cut | At::No => {
-            input.pos = from;
-            Progress::Ended { owed_close: true }
-        }
-    }
 }
 
 /// Reads values in Gemma's notation.

@@ -1,6 +1,6 @@
 //! Bodies that are JSON: one call object, an array of them, or several in a row.
 
-use super::block::{BlockRules, ENDED, Input, Place, Progress, read_junk, skip_to_close};
+use super::block::{BlockRules, ENDED, Input, Place, Progress, read_junk};
 use super::calls::{ArgumentBody, Calls};
 use crate::chat::{CallErrorKind, Event};
 use crate::text::{JsonBoundary, JsonEvent, MarkerMatch, prefix_within, read_lenient};
@@ -87,7 +87,6 @@ enum State {
     },
     /// The block is over the limit: its end is found without keeping anything.
     OverLimit,
-    Skip,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -171,8 +170,8 @@ impl JsonBody {
         self.committed
     }
 
-    pub(crate) fn is_skipping(&self) -> bool {
-        matches!(self.state, State::OverLimit | State::Skip)
+    pub(crate) fn is_over_limit(&self) -> bool {
+        matches!(self.state, State::OverLimit)
     }
 
     pub(crate) fn read(
@@ -189,7 +188,6 @@ impl JsonBody {
                 State::Between => self.read_between(rules, json, input, calls, out),
                 State::Junk { at } => Some(read_junk(rules, at, input)),
                 State::OverLimit => self.read_over_limit(input),
-                State::Skip => Some(skip_to_close(rules, input)),
             };
             if let Some(progress) = step {
                 return progress;
@@ -458,12 +456,7 @@ impl JsonBody {
             return Progress::NotACall;
         }
         let raw = self.raw_of_call(input);
-        calls.reject_block(
-            CallErrorKind::TruncatedToolCall,
-            &raw,
-            "the turn ended before the call did",
-            out,
-        );
+        calls.reject_truncated(&raw, out);
         ENDED
     }
 
@@ -512,19 +505,20 @@ impl JsonBody {
         {
             input.pos = at;
         }
-        self.state = State::Skip;
-        None
+        Some(Progress::Broken)
     }
 
-    /// The block is over the limit and was refused: its end is still looked for.
-    pub(crate) fn skip(&mut self) {
-        self.committed = true;
-        self.object = None;
-        self.boundary.set_watch(0);
-        self.state = match self.state {
-            State::Value => State::OverLimit,
-            _ => State::Skip,
-        };
+    /// The block is over the limit and was refused. True inside a value: its end is found
+    /// first, so that markers in its strings end nothing.
+    pub(crate) fn begin_over_limit(&mut self) -> bool {
+        let in_value = matches!(self.state, State::Value);
+        if in_value {
+            self.committed = true;
+            self.object = None;
+            self.boundary.set_watch(0);
+            self.state = State::OverLimit;
+        }
+        in_value
     }
 
     fn read_over_limit(&mut self, input: &mut Input<'_>) -> Option<Progress> {
@@ -535,8 +529,7 @@ impl JsonBody {
                 JsonEvent::More if input.at_end => return Some(ENDED),
                 JsonEvent::More => return Some(Progress::Need),
                 JsonEvent::End { level: 0 } | JsonEvent::Error => {
-                    self.state = State::Skip;
-                    return None;
+                    return Some(Progress::Broken);
                 }
                 JsonEvent::Begin { .. } | JsonEvent::Key { .. } | JsonEvent::End { .. } => {}
             }

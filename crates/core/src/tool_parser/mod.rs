@@ -10,6 +10,7 @@ mod json_args;
 mod json_body;
 mod judge;
 mod named_body;
+mod object_args;
 mod python_body;
 mod table;
 mod tool_set;

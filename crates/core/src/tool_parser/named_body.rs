@@ -1,6 +1,6 @@
 //! Bodies in which the name stands outside the JSON: `name`, a separator, the arguments.
 
-use super::block::{At, BlockRules, ENDED, Head, Input, Progress, skip_to_close};
+use super::block::{At, ENDED, Head, Input, Progress};
 use super::calls::{ArgumentBody, Calls};
 use super::json_args::{ArgsStep, JsonArgs};
 use crate::chat::Event;
@@ -45,7 +45,6 @@ enum State {
     BeforeArgs { header: String },
     Args(Box<JsonArgs>),
     AfterArgs,
-    Skip,
 }
 
 pub(crate) struct NamedBody {
@@ -167,18 +166,8 @@ impl NamedRules {
 }
 
 impl NamedBody {
-    /// The block is over the limit and was refused: its end is still looked for.
-    pub(crate) fn skip(&mut self) {
-        self.state = State::Skip;
-    }
-
-    pub(crate) fn is_skipping(&self) -> bool {
-        matches!(self.state, State::Skip)
-    }
-
     pub(crate) fn read(
         &mut self,
-        rules: &BlockRules,
         named: &NamedRules,
         input: &mut Input<'_>,
         calls: &mut Calls,
@@ -202,13 +191,9 @@ impl NamedBody {
                         self.state = State::AfterArgs;
                         None
                     }
-                    ArgsStep::Refused => {
-                        self.state = State::Skip;
-                        None
-                    }
+                    ArgsStep::Refused => Some(Progress::Broken),
                 },
                 State::AfterArgs => self.read_after_args(named, input, calls, out),
-                State::Skip => Some(skip_to_close(rules, input)),
             };
             if let Some(progress) = step {
                 return progress;
@@ -274,8 +259,7 @@ impl NamedBody {
                     crate::chat::CallErrorKind::MalformedArguments
                 };
                 calls.reject_block(kind, &raw, "the call has no arguments", out);
-                self.state = State::Skip;
-                return None;
+                return Some(Progress::Broken);
             }
             return Some(Progress::Need);
         };
@@ -330,12 +314,7 @@ impl NamedBody {
                 self.state = State::Args(Box::new(JsonArgs::new(calls)));
                 return None;
             }
-            calls.reject_block(
-                crate::chat::CallErrorKind::TruncatedToolCall,
-                "",
-                "the turn ended before the call did",
-                out,
-            );
+            calls.reject_truncated("", out);
             return Some(ENDED);
         };
         let id = input.text[input.pos..end].trim().to_owned();
@@ -365,12 +344,7 @@ impl NamedBody {
         };
         let truncated = |name: &str, calls: &mut Calls, out: &mut Vec<Event>| {
             calls.begin(name, None, out);
-            calls.reject_block(
-                crate::chat::CallErrorKind::TruncatedToolCall,
-                "",
-                "the turn ended before the call did",
-                out,
-            );
+            calls.reject_truncated("", out);
             Some(ENDED)
         };
         match bytes.get(at) {

@@ -1,11 +1,10 @@
 //! Bodies that are Python calls: `[f(x=1), g()]`, or one call per line.
 
-use serde_json::{Map, Value};
-
-use super::block::{At, BlockRules, ENDED, Head, Input, Progress, skip_to_close};
-use super::calls::{ArgumentBody, Calls};
+use super::block::{At, BlockRules, ENDED, Head, Input, Progress, read_close};
+use super::calls::Calls;
+use super::object_args::ObjectArgs;
 use crate::chat::{CallErrorKind, Event};
-use crate::text::{read_lenient, to_python_json};
+use crate::text::read_lenient;
 
 /// Longest function name, in bytes.
 const MAX_NAME_BYTES: usize = 256;
@@ -20,7 +19,6 @@ enum State {
     Seek,
     Arguments,
     AfterList,
-    Skip,
 }
 
 pub(crate) struct PythonBody {
@@ -32,9 +30,7 @@ pub(crate) struct PythonBody {
     brackets: Vec<u8>,
     quote: Option<u8>,
     escaped: bool,
-    arguments: Map<String, Value>,
-    n_arguments: usize,
-    fault: Option<String>,
+    arguments: ObjectArgs,
 }
 
 impl PythonRules {
@@ -83,23 +79,12 @@ impl PythonBody {
             brackets: Vec::new(),
             quote: None,
             escaped: false,
-            arguments: Map::new(),
-            n_arguments: 0,
-            fault: None,
+            arguments: ObjectArgs::default(),
         }
     }
 
     pub(crate) fn is_committed(&self) -> bool {
         !self.is_doubtful
-    }
-
-    /// The block is over the limit and was refused: its end is still looked for.
-    pub(crate) fn skip(&mut self) {
-        self.state = State::Skip;
-    }
-
-    pub(crate) fn is_skipping(&self) -> bool {
-        matches!(self.state, State::Skip)
     }
 
     pub(crate) fn read(
@@ -114,8 +99,7 @@ impl PythonBody {
             let step = match self.state {
                 State::Seek => self.read_seek(rules, python, input, calls, out),
                 State::Arguments => self.read_arguments(input, calls, out),
-                State::AfterList => Some(after_list(rules, input, calls, out)),
-                State::Skip => Some(skip_to_close(rules, input)),
+                State::AfterList => Some(read_close(rules, input, calls, out)),
             };
             if let Some(progress) = step {
                 return progress;
@@ -185,8 +169,7 @@ impl PythonBody {
                         CallErrorKind::MalformedArguments
                     };
                     calls.reject_block(kind, name, "a function call expected", out);
-                    self.state = State::Skip;
-                    return None;
+                    return Some(Progress::Broken);
                 }
             }
             self.is_doubtful = false;
@@ -194,9 +177,7 @@ impl PythonBody {
             calls.begin(name, None, out);
             input.pos += len + 1;
             self.argument_at = input.pos;
-            self.arguments = Map::new();
-            self.n_arguments = 0;
-            self.fault = None;
+            self.arguments = ObjectArgs::default();
             self.state = State::Arguments;
             return None;
         }
@@ -230,7 +211,8 @@ impl PythonBody {
                 }
                 b')' if self.brackets.is_empty() => {
                     self.take_argument(&input.text[self.argument_at..input.pos - 1], calls, out);
-                    self.end_call(&input.text[self.call_at..input.pos], calls, out);
+                    self.arguments
+                        .end(&input.text[self.call_at..input.pos], calls, out);
                     self.state = State::Seek;
                     return None;
                 }
@@ -244,8 +226,7 @@ impl PythonBody {
                             "brackets do not match",
                             out,
                         );
-                        self.state = State::Skip;
-                        return None;
+                        return Some(Progress::Broken);
                     }
                 }
                 _ => {}
@@ -255,18 +236,13 @@ impl PythonBody {
         if !input.at_end {
             return Some(Progress::Need);
         }
-        calls.reject_block(
-            CallErrorKind::TruncatedToolCall,
-            raw,
-            "the turn ended before the call did",
-            out,
-        );
+        calls.reject_truncated(raw, out);
         Some(ENDED)
     }
 
     fn take_argument(&mut self, text: &str, calls: &mut Calls, out: &mut Vec<Event>) {
         let text = text.trim();
-        if text.is_empty() || self.fault.is_some() {
+        if text.is_empty() || self.arguments.is_faulty() {
             return;
         }
         let (key, value) = match text.split_once('=') {
@@ -278,11 +254,12 @@ impl PythonBody {
                 let names = calls
                     .open_schema()
                     .and_then(|schema| schema.get("properties")?.as_object());
-                let name = names.and_then(|names| names.keys().nth(self.n_arguments));
+                let name = names.and_then(|names| names.keys().nth(self.arguments.n_read()));
                 match name {
                     Some(name) => (name.clone(), text),
                     None => {
-                        self.fault = Some(format!("argument {} has no name", self.n_arguments + 1));
+                        let place = self.arguments.n_read() + 1;
+                        self.arguments.fail(format!("argument {place} has no name"));
                         return;
                     }
                 }
@@ -291,37 +268,17 @@ impl PythonBody {
         let depth = calls.limits().arguments.max_depth;
         match read_lenient(value, depth) {
             Ok((read, len)) if value[len..].trim().is_empty() => {
-                let head = if self.n_arguments == 0 { "{" } else { ", " };
-                self.n_arguments += 1;
-                let piece = format!(
-                    "{head}{}: {}",
-                    Value::from(key.as_str()),
-                    to_python_json(&read, None)
-                );
-                calls.delta(&piece, out);
-                self.arguments.insert(key, read);
+                self.arguments.add(key, read, calls, out);
             }
-            Ok(_) => self.fault = Some(format!("the value of `{key}` is no literal")),
-            Err(error) => self.fault = Some(format!("the value of `{key}` is no literal: {error}")),
+            Ok(_) => {
+                let message = format!("the value of `{key}` is no literal");
+                self.arguments.fail(message);
+            }
+            Err(error) => {
+                let message = format!("the value of `{key}` is no literal: {error}");
+                self.arguments.fail(message);
+            }
         }
-    }
-
-    fn end_call(&mut self, raw: &str, calls: &mut Calls, out: &mut Vec<Event>) {
-        let body = match self.fault.take() {
-            Some(message) => ArgumentBody::Malformed {
-                raw: raw.to_owned(),
-                message,
-            },
-            None => {
-                calls.delta(if self.n_arguments == 0 { "{}" } else { "}" }, out);
-                let object = std::mem::take(&mut self.arguments);
-                ArgumentBody::Object {
-                    object,
-                    repaired: false,
-                }
-            }
-        };
-        calls.end(body, out);
     }
 }
 
@@ -330,37 +287,4 @@ fn is_identifier(text: &str) -> bool {
         && text
             .chars()
             .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
-}
-
-/// The list is over: the closing marker, if the block has one.
-fn after_list(
-    rules: &BlockRules,
-    input: &mut Input<'_>,
-    calls: &mut Calls,
-    out: &mut Vec<Event>,
-) -> Progress {
-    if !rules.has_close() {
-        return ENDED;
-    }
-    let from = input.pos;
-    input.skip_space();
-    match input.at_any(rules.closes()) {
-        At::Yes => {
-            input.pos += input.len_of_any(rules.closes());
-            calls.settle(false, out);
-            ENDED
-        }
-        At::Cut if !input.at_end => {
-            input.pos = from;
-            Progress::Need
-        }
-        _ if input.peek().is_none() && !input.at_end => {
-            input.pos = from;
-            Progress::Need
-        }
-        At::Cut | At::No => {
-            input.pos = from;
-            Progress::Ended { owed_close: true }
-        }
-    }
 }

@@ -2,13 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use super::block::{At, BlockRules, ENDED, Head, Input, Place, Progress, skip_to_close};
-use super::calls::{ArgumentBody, Calls};
+use super::block::{At, ENDED, Head, Input, Place, Progress};
+use super::calls::Calls;
+use super::object_args::ObjectArgs;
 use crate::chat::{CallErrorKind, Event};
 use crate::schema::text_to_value;
-use crate::text::{
-    Marker, MarkerScanner, Scan, prefix_within, read_json, read_lenient, to_python_json,
-};
+use crate::text::{Marker, MarkerScanner, Scan, prefix_within, whole_json};
 
 /// Longest name or key, with what frames it, in bytes.
 const MAX_NAME_BYTES: usize = 512;
@@ -64,7 +63,6 @@ enum State {
     Key,
     ValueOpen { key: String, is_text: Option<bool> },
     Value(Box<OpenValue>),
-    Skip,
 }
 
 struct OpenValue {
@@ -79,8 +77,7 @@ pub(crate) struct XmlBody {
     state: State,
     in_section: bool,
     begins_at: usize,
-    arguments: Map<String, Value>,
-    n_params: usize,
+    arguments: ObjectArgs,
 }
 
 impl XmlRules {
@@ -132,8 +129,7 @@ impl XmlRules {
                     state: if in_section { State::Seek } else { State::Name },
                     in_section,
                     begins_at: input.pos,
-                    arguments: Map::new(),
-                    n_params: 0,
+                    arguments: ObjectArgs::default(),
                 })
             }
             Name::Cut => Head::More,
@@ -216,23 +212,12 @@ impl XmlBody {
             state: State::Params,
             in_section: false,
             begins_at,
-            arguments: Map::new(),
-            n_params: 0,
+            arguments: ObjectArgs::default(),
         }
-    }
-
-    /// The block is over the limit and was refused: its end is still looked for.
-    pub(crate) fn skip(&mut self) {
-        self.state = State::Skip;
-    }
-
-    pub(crate) fn is_skipping(&self) -> bool {
-        matches!(self.state, State::Skip)
     }
 
     pub(crate) fn read(
         &mut self,
-        rules: &BlockRules,
         xml: &XmlRules,
         input: &mut Input<'_>,
         calls: &mut Calls,
@@ -249,7 +234,6 @@ impl XmlBody {
                     self.read_value_open(key, is_text, xml, input)
                 }
                 State::Value(_) => self.read_value(xml, input, calls, out),
-                State::Skip => Some(skip_to_close(rules, input)),
             };
             match step {
                 None => {}
@@ -258,14 +242,9 @@ impl XmlBody {
                     input.pos = input.text.len();
                     return ENDED;
                 }
-                Some(Progress::Need) if input.at_end && !self.is_skipping() => {
-                    self.refuse(
-                        CallErrorKind::TruncatedToolCall,
-                        "the turn ended before the call did",
-                        input,
-                        calls,
-                        out,
-                    );
+                Some(Progress::Need) if input.at_end => {
+                    let from = self.begins_at.min(input.text.len());
+                    calls.reject_truncated(&input.text[from..], out);
                     input.pos = input.text.len();
                     return ENDED;
                 }
@@ -281,20 +260,17 @@ impl XmlBody {
         input.at_end && is_whole && xml.call_open.is_empty() && !calls.is_cut()
     }
 
+    /// Only text that was read is reported: what else is there depends on how it came.
     fn refuse(
-        &mut self,
-        kind: CallErrorKind,
+        &self,
         message: &str,
         input: &Input<'_>,
         calls: &mut Calls,
         out: &mut Vec<Event>,
-    ) {
-        // Only text that was read: what else is there depends on how it came.
-        let is_cut = kind == CallErrorKind::TruncatedToolCall;
-        let end = if is_cut { input.text.len() } else { input.pos };
-        let raw = &input.text[self.begins_at.min(end)..end];
-        calls.reject_block(kind, raw, message, out);
-        self.state = State::Skip;
+    ) -> Option<Progress> {
+        let raw = &input.text[self.begins_at.min(input.pos)..input.pos];
+        calls.reject_block(CallErrorKind::MalformedArguments, raw, message, out);
+        Some(Progress::Broken)
     }
 
     /// Between calls.
@@ -352,24 +328,14 @@ impl XmlBody {
     ) -> Option<Progress> {
         match xml.name_end(input) {
             Name::Ends { name, after } => {
-                self.arguments = Map::new();
-                self.n_params = 0;
+                self.arguments = ObjectArgs::default();
                 calls.begin(name, None, out);
                 input.pos = after;
                 self.state = State::Params;
                 None
             }
             Name::Cut => Some(Progress::Need),
-            Name::Wrong => {
-                self.refuse(
-                    CallErrorKind::MalformedArguments,
-                    "the call has no name",
-                    input,
-                    calls,
-                    out,
-                );
-                None
-            }
+            Name::Wrong => self.refuse("the call has no name", input, calls, out),
         }
     }
 
@@ -409,14 +375,7 @@ impl XmlBody {
             input.pos = from;
             return Some(Progress::Need);
         }
-        self.refuse(
-            CallErrorKind::MalformedArguments,
-            "a parameter expected",
-            input,
-            calls,
-            out,
-        );
-        None
+        self.refuse("a parameter expected", input, calls, out)
     }
 
     fn after_call(&mut self) -> Option<Progress> {
@@ -428,15 +387,7 @@ impl XmlBody {
     }
 
     fn end_call(&mut self, calls: &mut Calls, out: &mut Vec<Event>) {
-        calls.delta(if self.n_params == 0 { "{}" } else { "}" }, out);
-        let object = std::mem::take(&mut self.arguments);
-        calls.end(
-            ArgumentBody::Object {
-                object,
-                repaired: false,
-            },
-            out,
-        );
+        self.arguments.end("", calls, out);
     }
 
     fn read_key(&mut self, xml: &XmlRules, input: &mut Input<'_>) -> Option<Progress> {
@@ -560,15 +511,8 @@ impl XmlBody {
                 }
                 let text = &input.text[value.from.min(at)..at];
                 let read = xml.read_text(text, &value.key, value.is_text, calls.open_schema());
-                let head = if self.n_params == 0 { "{" } else { ", " };
-                self.n_params += 1;
-                let piece = format!(
-                    "{head}{}: {}",
-                    Value::from(value.key.as_str()),
-                    to_python_json(&read, None)
-                );
-                calls.delta(&piece, out);
-                self.arguments.insert(std::mem::take(&mut value.key), read);
+                let key = std::mem::take(&mut value.key);
+                self.arguments.add(key, read, calls, out);
                 // A missing closing tag: the next element is read as such.
                 input.pos = if idx == 0 { at + len } else { at };
                 self.state = State::Params;
@@ -622,7 +566,7 @@ impl XmlRules {
         if self.typing == ValueTyping::Attribute
             && let Some(is_text) = is_text
         {
-            let json = (!is_text).then(|| json_of(text)).flatten();
+            let json = (!is_text).then(|| whole_json(text)).flatten();
             return json.unwrap_or_else(|| Value::from(text));
         }
         let property = schema.and_then(|schema| schema.get("properties")?.get(key));
@@ -632,7 +576,7 @@ impl XmlRules {
         match (schema, property) {
             (Some(root), Some(property)) => text_to_value(root, Some(property), text),
             _ if self.typing == ValueTyping::Schema => Value::from(text),
-            _ => json_of(text).unwrap_or_else(|| Value::from(text)),
+            _ => whole_json(text).unwrap_or_else(|| Value::from(text)),
         }
     }
 
@@ -661,7 +605,7 @@ impl XmlRules {
             } else {
                 match part {
                     Some(part) => text_to_value(part, Some(part), value),
-                    None => json_of(value).unwrap_or_else(|| Value::from(value)),
+                    None => whole_json(value).unwrap_or_else(|| Value::from(value)),
                 }
             };
             if key == "item" {
@@ -676,12 +620,4 @@ impl XmlRules {
             Value::Object(members)
         }
     }
-}
-
-fn json_of(text: &str) -> Option<Value> {
-    let text = text.trim();
-    read_json(text, 64).ok().or_else(|| {
-        let (value, len) = read_lenient(text, 64).ok()?;
-        (len == text.len()).then_some(value)
-    })
 }

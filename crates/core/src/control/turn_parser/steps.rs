@@ -453,7 +453,7 @@ impl TurnParser {
                 self.mode = Mode::Text;
                 Step::Again
             }
-            Progress::Need | Progress::NotACall => {
+            Progress::Need | Progress::NotACall | Progress::Broken => {
                 self.reader = Some(reader);
                 Step::Wait
             }

@@ -263,7 +263,7 @@ impl Envelope {
                 },
                 State::Block { reader, from } => match reader.read(input, calls, out) {
                     Progress::Need => false,
-                    Progress::Ended { .. } => {
+                    Progress::Ended { .. } | Progress::Broken => {
                         calls.settle(false, out);
                         self.state = State::Between { is_start: false };
                         true

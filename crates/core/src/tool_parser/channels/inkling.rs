@@ -98,7 +98,7 @@ impl Inkling {
             let goes_on = match &mut self.state {
                 State::Call(reader) => match reader.read(input, calls, out) {
                     Progress::Need => false,
-                    Progress::Ended { .. } | Progress::NotACall => {
+                    Progress::Ended { .. } | Progress::Broken | Progress::NotACall => {
                         self.state = State::Between;
                         true
                     }

@@ -8,16 +8,15 @@
 //! ```
 //! A call may hold `<|open|>json<|sep|>{..}<|close|>json<|sep|>` instead of arguments.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::super::block::Input;
-use super::super::calls::{ArgumentBody, Calls};
+use super::super::calls::Calls;
 use super::super::json_args::{ArgsStep, JsonArgs};
+use super::super::object_args::ObjectArgs;
 use super::{Route, Show, take_text};
 use crate::chat::{CallErrorKind, Diagnostic, DiagnosticKind, Event};
-use crate::text::{
-    Marker, MarkerScanner, Scan, prefix_within, read_json, read_lenient, to_python_json,
-};
+use crate::text::{Marker, MarkerScanner, Scan, prefix_within, whole_json};
 
 const OPEN: usize = 0;
 const CLOSE: usize = 1;
@@ -50,8 +49,7 @@ pub(super) struct KimiK3 {
     prev: u8,
     seen_open: bool,
     in_call: bool,
-    arguments: Map<String, Value>,
-    n_arguments: usize,
+    arguments: ObjectArgs,
     call_text: String,
 }
 
@@ -68,8 +66,7 @@ impl KimiK3 {
             prev: 0,
             seen_open: in_reasoning,
             in_call: false,
-            arguments: Map::new(),
-            n_arguments: 0,
+            arguments: ObjectArgs::default(),
             call_text: String::new(),
         }
     }
@@ -108,12 +105,7 @@ impl KimiK3 {
         }
         if input.at_end && calls.is_open() {
             let raw = std::mem::take(&mut self.call_text);
-            calls.reject_block(
-                CallErrorKind::TruncatedToolCall,
-                &raw,
-                "the turn ended before the call did",
-                out,
-            );
+            calls.reject_truncated(&raw, out);
         }
     }
 
@@ -196,8 +188,7 @@ impl KimiK3 {
             }
             "call" if show.may_call(calls, out) => {
                 self.in_call = true;
-                self.arguments = Map::new();
-                self.n_arguments = 0;
+                self.arguments = ObjectArgs::default();
                 self.call_text.clear();
                 calls.begin(attribute(head, "tool").unwrap_or_default(), None, out);
                 State::Silent
@@ -232,15 +223,7 @@ impl KimiK3 {
                 show.end(Route::Reasoning, out);
             }
             "call" if calls.is_open() => {
-                calls.delta(if self.n_arguments == 0 { "{}" } else { "}" }, out);
-                let object = std::mem::take(&mut self.arguments);
-                calls.end(
-                    ArgumentBody::Object {
-                        object,
-                        repaired: false,
-                    },
-                    out,
-                );
+                self.arguments.end(&self.call_text, calls, out);
                 calls.settle(false, out);
                 self.in_call = false;
             }
@@ -291,18 +274,10 @@ impl KimiK3 {
             return false;
         };
         input.pos += len;
-        let read = if is_text { None } else { json_of(&value) };
+        let read = if is_text { None } else { whole_json(&value) };
         let read = read.unwrap_or(Value::String(value));
-        let head = if self.n_arguments == 0 { "{" } else { ", " };
-        self.n_arguments += 1;
-        let piece = format!(
-            "{head}{}: {}",
-            Value::from(key.as_str()),
-            to_python_json(&read, None)
-        );
-        calls.delta(&piece, out);
+        let piece = self.arguments.add(key, read, calls, out);
         self.call_text.push_str(&piece);
-        self.arguments.insert(key, read);
         self.state = State::Silent;
         true
     }
@@ -311,12 +286,4 @@ impl KimiK3 {
 fn attribute<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = head.split_once(&format!(" {name}=\""))?;
     rest.split_once('"').map(|(value, _)| value)
-}
-
-fn json_of(text: &str) -> Option<Value> {
-    let text = text.trim();
-    read_json(text, 64).ok().or_else(|| {
-        let (value, len) = read_lenient(text, 64).ok()?;
-        (len == text.len()).then_some(value)
-    })
 }
