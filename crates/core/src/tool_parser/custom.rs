@@ -5,7 +5,7 @@ use std::fmt;
 use super::dialects::{Body, JsonLayout, ToolDialect, XmlForm, dialect};
 use super::named_body::NameStyle;
 use super::table::ROW;
-use super::xml_body::{ValueFraming, ValueTyping};
+use super::xml_values::{ValueFraming, ValueTyping};
 
 /// A dialect that differs from a known one only in its markers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -8,7 +8,8 @@ use super::json_body::JsonRules;
 use super::named_body::{NameStyle, NamedRules};
 use super::python_body::PythonRules;
 use super::table::DIALECTS;
-use super::xml_body::{ValueFraming, ValueTyping, XmlRules};
+use super::xml_body::XmlRules;
+use super::xml_values::{ValueFraming, ValueTyping};
 use crate::text::{Marker, MarkerScanner};
 
 /// One row of the table of tool dialects.

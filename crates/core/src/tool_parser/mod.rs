@@ -16,6 +16,8 @@ mod table;
 mod tool_set;
 mod writer;
 mod xml_body;
+mod xml_forms;
+mod xml_values;
 
 use std::sync::Arc;
 
@@ -30,7 +32,7 @@ pub use dialects::{Body, JsonLayout, ToolDialect, XmlForm, dialect};
 pub use named_body::NameStyle;
 pub use table::DIALECTS;
 pub use tool_set::{ToolSet, normalize_name};
-pub use xml_body::{ValueFraming, ValueTyping};
+pub use xml_values::{ValueFraming, ValueTyping};
 
 /// The dialects that one turn is read with.
 #[derive(Debug, Clone, Default)]

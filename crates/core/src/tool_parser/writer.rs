@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::channels::{BEAM_PARAMETERS, ChannelKind, MUSE_INVOKES};
 use super::dialects::{Body, JsonLayout, ToolDialect, XmlForm};
 use super::named_body::NameStyle;
-use super::xml_body::{ValueFraming, ValueTyping};
+use super::xml_values::{ValueFraming, ValueTyping};
 use crate::chat::ToolCall;
 use crate::text::to_python_json;
 

@@ -17,7 +17,9 @@
 
 mod assembler;
 mod context;
+mod block_steps;
 mod markers;
+mod reasoning_steps;
 mod steps;
 
 use std::collections::VecDeque;

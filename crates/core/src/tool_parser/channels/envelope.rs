@@ -24,7 +24,7 @@ use super::super::block::{
 use super::super::calls::Calls;
 use super::super::dialects::XmlForm;
 use super::super::json_args::{ArgsStep, JsonArgs};
-use super::super::xml_body::{ValueFraming, ValueTyping};
+use super::super::xml_values::{ValueFraming, ValueTyping};
 use super::{Route, Show, take_text};
 use crate::chat::Event;
 use crate::text::{Marker, MarkerScanner, Scan};
