@@ -132,7 +132,6 @@ fn provider(address: &str, backend: &str, model: &str, keys: Value) -> Value {
         "api_config": {
             "base_url": format!("http://{address}/v1"),
             "timeout_s": {"first_token": 600, "idle": 120, "total": 600},
-            "max_retries": 0,
         },
     });
     if let (Some(entry), Value::Object(keys)) = (entry.as_object_mut(), keys) {
