@@ -36,6 +36,8 @@ pub struct StreamDecoder {
 struct Detail {
     json: String,
     /// The object while pieces may still come; `None` for kinds that come whole.
+    /// Pieces were joined to it: `merged` counts, not `json`.
+    is_joined: bool,
     merged: Option<Map<String, Value>>,
 }
 
@@ -279,11 +281,12 @@ impl StreamDecoder {
                     }
                 }
             }
-            last.json = Value::Object(old.clone()).to_string();
+            last.is_joined = true;
             return;
         }
         self.details.push(Detail {
             json: json.to_owned(),
+            is_joined: false,
             merged: merged.filter(|detail| detail_key(detail).is_some()),
         });
     }
@@ -298,7 +301,12 @@ impl StreamDecoder {
             return Err(Fault::truncated());
         }
         for detail in std::mem::take(&mut self.details) {
-            let item = OpaqueItem::new(OpaqueKind::ReasoningDetail, detail.json);
+            // Written once, at the end: entries of thousands of pieces are common.
+            let json = match detail.merged {
+                Some(merged) if detail.is_joined => Value::Object(merged).to_string(),
+                _ => detail.json,
+            };
+            let item = OpaqueItem::new(OpaqueKind::ReasoningDetail, json);
             self.turn.item(item, out);
         }
         if let Some(field) = self.reasoning_field {

@@ -9,7 +9,7 @@ use twopass_wire::generate::{decode_reply, encode_reply};
 const DOCUMENTED: &str = r#"{"thinking": "...", "response": "I'll update memory.", "tool_calls": [{"id":"call_1","name":"overwrite_memory","arguments":{"new_memory":"..."}}], "pre_tool_text": "I'll update memory."}"#;
 
 pub(crate) fn full_reply() -> Reply {
-    let arguments = "{\"n\": 123456789012345678901234567890,\n \"z\": 1, \"a\": 2}";
+    let arguments = "{\"n\": 123456789012345678901234567890,  \"z\": 1, \"a\": 2}";
     Reply {
         content: "Sure.".to_owned(),
         reasoning: "Hm.\nYes.".to_owned(),
@@ -93,6 +93,18 @@ fn f2_f3_calls_are_always_a_list_and_pre_tool_text_equals_the_response() {
         (reply.content.as_str(), reply.tool_calls[0].id.as_str()),
         ("Now.", "call_1")
     );
+}
+
+/// A reply is one line, however the model laid its arguments out.
+#[test]
+fn a_reply_is_one_line() {
+    let mut reply = full_reply();
+    let laid_out = "{\n  \"a\": \"x\\ny\"\r\n}";
+    reply.tool_calls[0].arguments = Arguments::from_text(laid_out.to_owned()).unwrap();
+    let text = encode_reply(&reply);
+    assert!(!text.contains(['\n', '\r']), "{text}");
+    let back = decode_reply(&text).unwrap();
+    assert_eq!(back.tool_calls[0].arguments, reply.tool_calls[0].arguments);
 }
 
 #[test]
