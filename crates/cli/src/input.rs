@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::value::RawValue;
 use twopass_core::chat::{BadRequest, Message, Role, ToolChoice, ToolSpec};
+use twopass_provider::ErrorKind;
 use twopass_wire::generate::GenerateRequest;
 
 use crate::failure::Failure;
@@ -43,7 +44,7 @@ pub(crate) fn read(sources: Sources<'_>) -> Result<Conversation, Failure> {
     match sources.prompt {
         Some("-") => messages.push(Message::text(Role::User, stdin_prompt()?)),
         Some(prompt) if prompt.trim().is_empty() => {
-            return Err(Failure::new("the prompt is empty"));
+            return Err(Failure::new("the prompt is empty").with_param("prompt"));
         }
         Some(prompt) => messages.push(Message::text(Role::User, prompt)),
         None if messages_from.is_empty() => {
@@ -62,11 +63,12 @@ pub(crate) fn read(sources: Sources<'_>) -> Result<Conversation, Failure> {
 fn stdin_prompt() -> Result<String, Failure> {
     if io::stdin().is_terminal() {
         return Err(Failure::new("there is no prompt")
+            .with_param("prompt")
             .with_hint("give it as an argument, by --messages FILE, or on stdin"));
     }
     let prompt = read_text(Path::new("-"), "the prompt")?;
     if prompt.trim().is_empty() {
-        return Err(Failure::new("the prompt on stdin is empty"));
+        return Err(Failure::new("the prompt on stdin is empty").with_param("prompt"));
     }
     Ok(prompt.trim_end_matches(['\n', '\r']).to_owned())
 }
@@ -83,13 +85,15 @@ fn shown(path: &Path) -> String {
 pub(crate) fn read_text(path: &Path, what: &str) -> Result<String, Failure> {
     String::from_utf8(read_bytes(path, what)?).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::new(format!("{what}: {} is not UTF-8 at byte {at}", shown(path)))
+        Failure::new(format!("{what}: {} is not UTF-8 at byte {at}", shown(path))).with_param(what)
     })
 }
 
 /// Reads a file, or stdin for `-`.
 pub(crate) fn read_bytes(path: &Path, what: &str) -> Result<Vec<u8>, Failure> {
-    let fail = |problem: String| Failure::new(format!("{what}: {} {problem}", shown(path)));
+    let fail = |kind: ErrorKind, problem: String| {
+        Failure::of(kind, format!("{what}: {} {problem}", shown(path))).with_param(what)
+    };
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") {
         io::stdin()
@@ -99,16 +103,21 @@ pub(crate) fn read_bytes(path: &Path, what: &str) -> Result<Vec<u8>, Failure> {
     } else {
         File::open(path).and_then(|file| file.take(MAX_INPUT_BYTES + 1).read_to_end(&mut bytes))
     };
-    read.map_err(|error| fail(format!("cannot be read: {error}")))?;
+    read.map_err(|error| fail(ErrorKind::Io, format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > MAX_INPUT_BYTES {
-        return Err(fail(format!("is larger than {MAX_INPUT_BYTES} bytes")));
+        return Err(fail(
+            ErrorKind::BadRequest,
+            format!("is larger than {MAX_INPUT_BYTES} bytes"),
+        ));
     }
     Ok(bytes)
 }
 
 /// An array, or an object that holds it under this name.
 fn list_of(text: &str, name: &str, flag: &str, from: &str) -> Result<String, Failure> {
-    let fail = |problem: String| Failure::new(format!("--{flag}: {from} {problem}"));
+    let fail = |problem: String| {
+        Failure::new(format!("--{flag}: {from} {problem}")).with_param(format!("--{flag}"))
+    };
     let raw: &RawValue =
         serde_json::from_str(text).map_err(|error| fail(format!("is not JSON: {error}")))?;
     if raw.get().starts_with('[') {
@@ -168,11 +177,12 @@ pub(crate) fn read_tools(
         };
         return Err(Failure::new(format!(
             "--tool-choice: unknown tool `{name}`, allowed: `auto`, `none`, `required` or one of the offered tools: {offered}"
-        )));
+        ))
+        .with_param("--tool-choice"));
     }
     Ok((tools, choice))
 }
 
 fn blame(fault: &BadRequest, flag: &str, from: &str) -> Failure {
-    Failure::new(format!("--{flag}: {from}: {fault}"))
+    Failure::new(format!("--{flag}: {from}: {fault}")).with_param(fault.param.clone())
 }

@@ -14,6 +14,7 @@ mod setup;
 use std::process::ExitCode;
 
 use clap::Parser;
+use twopass_provider::ErrorKind;
 
 use crate::args::{Args, Command};
 use crate::failure::Failure;
@@ -23,9 +24,10 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return failure::usage(&error),
     };
+    let as_json = args.shared.json;
     match run(args) {
         Ok(code) => code,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(as_json),
     }
 }
 
@@ -34,8 +36,9 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
-    let runtime =
-        runtime.map_err(|error| Failure::new(format!("the runtime cannot start: {error}")))?;
+    let runtime = runtime.map_err(|error| {
+        Failure::of(ErrorKind::Io, format!("the runtime cannot start: {error}"))
+    })?;
     let shared = args.shared;
     let done = runtime.block_on(async {
         match args.command {

@@ -55,3 +55,46 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
         .collect();
     lines.join("\n")
 }
+
+/// The same, its last column broken between words so that lines stay within `width` characters
+/// where the words allow it.
+pub(crate) fn table_within(width: usize, rows: &[Vec<String>]) -> String {
+    let n_columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widest = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let before: usize = (0..n_columns.saturating_sub(1))
+        .map(|column| widest(column) + 2)
+        .sum();
+    let room = width.saturating_sub(before);
+    let mut broken = Vec::new();
+    for row in rows {
+        let Some((last, first)) = row.split_last() else {
+            continue;
+        };
+        let mut first = first.to_vec();
+        for piece in wrap(last, room) {
+            let blank = vec![String::new(); first.len()];
+            let mut line = std::mem::replace(&mut first, blank);
+            line.push(piece);
+            broken.push(line);
+        }
+    }
+    table(&broken)
+}
+
+fn wrap(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}

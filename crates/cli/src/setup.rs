@@ -48,7 +48,8 @@ pub(crate) fn model_file(config: &Config, entry: &ProviderConfig) -> Result<Path
         return Err(Failure::new(format!(
             "provider `{}`: the prompt of `{}` is rendered by its server",
             entry.name, entry.backend
-        )));
+        ))
+        .with_param("--provider"));
     }
     Ok(Catalogue::new(config).model_path(entry)?)
 }

@@ -35,10 +35,11 @@ impl Error {
         }))
     }
 
+    /// The message ends with the system's reason, since most readers see nothing else.
     pub(crate) fn io(message: impl Into<String>, source: std::io::Error) -> Self {
         Self(Box::new(Repr {
             kind: ErrorKind::Io,
-            message: message.into(),
+            message: format!("{}: {source}", message.into()),
             source: Some(Box::new(source)),
         }))
     }

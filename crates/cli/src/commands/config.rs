@@ -6,19 +6,39 @@ use twopass_provider::{Config, Provider};
 use twopass_server::ServerOptions;
 
 use crate::args::{ConfigAction, ConfigArgs, Shared};
-use crate::failure::{Failure, NEGATIVE, say};
+use crate::failure::{ERROR, Failure, NEGATIVE, say};
 use crate::{output, setup};
 
 /// Checks or shows the configuration. Exit code 1: a provider cannot be used.
 pub(crate) fn run(shared: &Shared, args: ConfigArgs) -> Result<ExitCode, Failure> {
-    let config = setup::config(shared, None, None)?;
-    match args.action.unwrap_or(ConfigAction::Check) {
+    let action = args.action.unwrap_or(ConfigAction::Check);
+    let config = match setup::config(shared, None, None) {
+        Err(failure) if shared.json && matches!(action, ConfigAction::Check) => {
+            return unreadable(shared, failure);
+        }
+        config => config?,
+    };
+    match action {
         ConfigAction::Check => check(shared.json, &config),
         ConfigAction::Show => {
             show(shared.json, &config)?;
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// A configuration that cannot be read is one fault.
+fn unreadable(shared: &Shared, failure: Failure) -> Result<ExitCode, Failure> {
+    let Some(fault) = failure.message() else {
+        return Err(failure);
+    };
+    let file = shared
+        .config
+        .as_ref()
+        .map(|path| path.display().to_string());
+    let body = json!({"file": file, "ok": false, "faults": [fault], "notices": []});
+    output::line(&body.to_string())?;
+    Ok(ExitCode::from(ERROR))
 }
 
 fn show(as_json: bool, config: &Config) -> Result<(), Failure> {

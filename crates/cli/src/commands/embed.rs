@@ -2,7 +2,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use twopass_provider::Provider;
+use twopass_provider::{ErrorKind, Provider};
 
 use crate::args::{EmbedArgs, Shared};
 use crate::failure::Failure;
@@ -19,13 +19,13 @@ pub(crate) async fn run(shared: &Shared, args: EmbedArgs) -> Result<ExitCode, Fa
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     if let Some(idx) = lines.iter().position(|line| line.trim().is_empty()) {
         let message = format!("line {} of stdin is empty: it has no vector", idx + 1);
-        return Err(Failure::new(message));
+        return Err(Failure::new(message).with_param("stdin"));
     }
     let embeddings = provider.embed(&lines).await?;
     for (index, vector) in embeddings.vectors.iter().enumerate() {
         // Written as single precision, so that 0.1 stays 0.1.
         let numbers = serde_json::to_string(vector)
-            .map_err(|error| Failure::new(format!("a vector cannot be written: {error}")))?;
+            .map_err(|error| Failure::of(ErrorKind::Internal, format!("a vector: {error}")))?;
         if shared.json {
             let model = json!(embeddings.model);
             let used = embeddings.fallback_used;

@@ -3,11 +3,11 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use twopass_core::chat::{Event, Reply, Sampling, ThinkTag};
 use twopass_provider::config::TwoPassMode;
-use twopass_provider::{CallOptions, Provider, Thinking, TurnItem};
+use twopass_provider::{CallOptions, ErrorKind, Provider, Thinking, TurnItem};
 use twopass_wire::generate::encode_reply;
 
 use crate::args::{InvokeArgs, Shared, ThinkTagArg, TwoPassArg};
-use crate::failure::{Failure, exit_code, say};
+use crate::failure::{Failure, exit_code, one_line, say};
 use crate::input::{self, Sources};
 use crate::{output, setup};
 
@@ -27,11 +27,10 @@ pub(crate) async fn run(shared: &Shared, args: InvokeArgs) -> Result<ExitCode, F
     // What is wrong with the request shows before a model is fetched or loaded.
     let provisional =
         twopass_provider::plan::plan_request(entry, conversation.messages.clone(), options.clone());
-    provisional.map_err(|fault| Failure::new(fault.to_string()))?;
+    provisional?;
     setup::pull_missing(&config, &[entry]).await?;
     let provider = Provider::from_entry(&config, None)?;
-    let request = provider.request(conversation.messages, options.clone());
-    let request = request.map_err(|fault| Failure::new(fault.to_string()))?;
+    let request = provider.request(conversation.messages, options.clone())?;
     let mut stream = provider.stream(request).await?;
     let mut printer = Printer::new(shared.json, args.stream);
     let mut done = None;
@@ -41,7 +40,10 @@ pub(crate) async fn run(shared: &Shared, args: InvokeArgs) -> Result<ExitCode, F
             TurnItem::Done(reply) => done = Some(*reply),
         }
     }
-    let reply = done.ok_or_else(|| Failure::new("the turn ended without its end"))?;
+    let reply = done.ok_or_else(|| {
+        let message = "the turn ended without its end";
+        Failure::of(ErrorKind::Internal, message)
+    })?;
     let content = provider
         .client()
         .with_options(options)
@@ -174,6 +176,14 @@ impl Printer {
                 call.name,
                 call.arguments.as_text()
             ))?;
+        }
+        for call in &reply.invalid_tool_calls {
+            let name = call.name.as_deref().unwrap_or("(no name)");
+            let kind = call.kind.as_str();
+            say(&one_line(&format!(
+                "invalid call: {name}: {kind}: {}",
+                call.message
+            )));
         }
         for diagnostic in &reply.diagnostics {
             say(&format!("note: {}", diagnostic.message));

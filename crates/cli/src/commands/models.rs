@@ -1,6 +1,7 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use twopass_provider::ErrorKind;
 use twopass_provider::catalogue::{Catalogue, Located, ModelReport, inspect};
 
 use crate::args::{ModelsAction, ModelsArgs, Shared};
@@ -25,10 +26,11 @@ pub(crate) async fn run(shared: &Shared, args: ModelsArgs) -> Result<ExitCode, F
         }
         ModelsAction::Inspect { path } => {
             let Located::At(file) = catalogue.locate(&path)? else {
-                return Err(
-                    Failure::new(format!("the model `{path}` is not on this machine"))
-                        .with_hint(format!("`twopass models pull {path}` fetches it")),
-                );
+                return Err(Failure::of(
+                    ErrorKind::NotFound,
+                    format!("the model `{path}` is not on this machine"),
+                )
+                .with_hint(format!("`twopass models pull {path}` fetches it")));
             };
             let report = inspect(&file)?;
             let text = if shared.json {

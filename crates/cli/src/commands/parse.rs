@@ -74,6 +74,7 @@ fn parse<'a>(
 fn options(args: &ParseArgs, own: &[ToolDialect]) -> Result<TurnParserOptions, Failure> {
     let unknown = |flag: &str, name: &str| {
         Failure::new(format!("--{flag}: unknown dialect `{name}`"))
+            .with_param(format!("--{flag}"))
             .with_hint("`twopass parse --list` lists the dialects")
     };
     let tools = ToolSyntax::from_name_with(&args.dialect, own)
@@ -96,12 +97,13 @@ fn options(args: &ParseArgs, own: &[ToolDialect]) -> Result<TurnParserOptions, F
     })
 }
 
-/// What the models of these dialects write around their thoughts.
+/// What the models of these dialects write around their thoughts, and the usual tags besides.
 fn partner(dialects: &str) -> ReasoningSyntax {
-    let names: Vec<_> = dialects
+    let own = dialects
         .split('+')
-        .map(|name| tool_parser::dialect(name.trim()).map_or("auto", |row| row.reasoning))
-        .collect();
+        .filter_map(|name| tool_parser::dialect(name.trim()))
+        .map(|row| row.reasoning);
+    let names: Vec<_> = own.chain(["auto"]).collect();
     ReasoningSyntax::from_name(&names.join("+")).unwrap_or_else(ReasoningSyntax::auto)
 }
 
@@ -162,33 +164,43 @@ fn list(as_json: bool, own: &[ToolDialect]) -> Result<(), Failure> {
             .collect();
         return output::line(&Value::from(rows).to_string());
     }
-    let head = [
-        "KIND",
-        "NAME",
-        "MARKERS",
-        "REASONING",
-        "BEGINS INSIDE",
-        "STREAMED",
-        "MODELS",
-        "SOURCE",
-    ];
-    let mut table = vec![head.map(str::to_owned).to_vec()];
-    table.extend(rows.iter().map(|row| {
-        let streamed = match row.streams_arguments {
-            Some(true) => "yes",
-            Some(false) => "per argument",
-            None => "",
-        };
-        vec![
-            row.kind.to_owned(),
-            row.name.to_owned(),
-            row.markers.join(" ").replace('\n', "\\n"),
-            row.reasoning.unwrap_or_default().to_owned(),
-            row.begins_inside.to_owned(),
-            streamed.to_owned(),
-            row.models.to_owned(),
-            row.source.to_owned(),
-        ]
-    }));
-    output::line(&output::table(&table))
+    output::line(&list_text(&rows))
+}
+
+/// Two tables that fit 100 columns, then where the facts come from.
+fn list_text(rows: &[Listed]) -> String {
+    const WIDTH: usize = 100;
+    let models = |row: &Listed| match row.aliases {
+        [] => row.models.to_owned(),
+        aliases => format!("{} (also {})", row.models, aliases.join(", ")),
+    };
+    let mut tools = vec![["TOOL CALLS", "REASONING", "STREAMED", "MODELS"].map(str::to_owned)];
+    let mut reasoning = vec![["REASONING", "BEGINS INSIDE", "MODELS"].map(str::to_owned)];
+    let mut sources: Vec<&str> = Vec::new();
+    for row in rows {
+        match row.streams_arguments {
+            Some(streams) => tools.push([
+                row.name.to_owned(),
+                row.reasoning.unwrap_or_default().to_owned(),
+                if streams { "yes" } else { "per argument" }.to_owned(),
+                models(row),
+            ]),
+            None => reasoning.push([
+                row.name.to_owned(),
+                row.begins_inside.to_owned(),
+                models(row),
+            ]),
+        }
+        if !row.source.is_empty() && !sources.contains(&row.source) {
+            sources.push(row.source);
+        }
+    }
+    let tools: Vec<_> = tools.into_iter().map(Vec::from).collect();
+    let reasoning: Vec<_> = reasoning.into_iter().map(Vec::from).collect();
+    format!(
+        "{}\n\n{}\n\nSources: {}.\n`--json` also has the markers and the source of each.",
+        output::table_within(WIDTH, &tools),
+        output::table_within(WIDTH, &reasoning),
+        sources.join("; ")
+    )
 }

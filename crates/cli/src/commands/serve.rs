@@ -1,7 +1,9 @@
+use std::error::Error as _;
+use std::io;
 use std::process::ExitCode;
 
 use serde_json::json;
-use twopass_provider::Provider;
+use twopass_provider::{ErrorKind, Provider};
 use twopass_server::{ServerOptions, serve};
 
 use crate::args::{ServeArgs, Shared};
@@ -41,8 +43,23 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
             say(&line);
         }
     };
-    serve(options, providers, ready)
-        .await
-        .map_err(|error| Failure::new(error.to_string()))?;
+    serve(options, providers, ready).await.map_err(failure)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn failure(error: twopass_server::Error) -> Failure {
+    let kind = match error.kind() {
+        twopass_server::ErrorKind::Config => ErrorKind::Config,
+        twopass_server::ErrorKind::Provider => ErrorKind::Model,
+        _ => ErrorKind::Io,
+    };
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    let is_taken = cause.is_some_and(|cause: &io::Error| cause.kind() == io::ErrorKind::AddrInUse);
+    let failure = Failure::of(kind, error.to_string());
+    if is_taken {
+        return failure
+            .with_param("--port")
+            .with_hint("`--port 0` takes a free port");
+    }
+    failure
 }

@@ -1,5 +1,7 @@
 //! Bad input: one clear line each, exit code 2, nothing on stdout.
 
+use serde_json::{Value, json};
+
 use crate::run::Place;
 
 #[test]
@@ -31,6 +33,16 @@ fn bad_input_is_one_line_and_exit_code_2() {
     );
     place.write("later.yaml", "providers:\n  - {name: a, provider_backend: completions, model_name: m, api_config: {base_url: 'http://127.0.0.1:9'}}\n");
     place.write("no.gguf", "not a model");
+    place.write("no_model", "not a model");
+    place.write("host.yaml", "providers:\n  - {name: a, provider_backend: vllm_native, model_name: m, api_config: {base_url: 'localhost:8001'}}\n");
+    place.write(
+        "preset.yaml",
+        "providers:\n  - {name: a, preset: nope, model_name: m}\n",
+    );
+    place.write(
+        "parser.yaml",
+        "providers:\n  - {name: a, preset: openai, model_name: m, tool_parser: nope}\n",
+    );
     let rows: &[&[&str]] = &[
         &["invoke", "--max-thinking-tokens", "-1", "x"],
         &["invoke", "--max-thinking-tokens=many", "x"],
@@ -59,11 +71,23 @@ fn bad_input_is_one_line_and_exit_code_2() {
         &["invoke", "--config", "none.yaml", "x"],
         &["invoke", "--config", "bad.yaml", "x"],
         &["invoke", "--config", "later.yaml", "x"],
+        &[
+            "invoke",
+            "--config",
+            "later.yaml",
+            "--provider",
+            "nobody",
+            "x",
+        ],
+        &["invoke", "--config", "host.yaml", "x"],
+        &["invoke", "--config", "preset.yaml", "x"],
+        &["invoke", "--config", "parser.yaml", "x"],
         &["invoke", "--colour", "x"],
         &["serve", "--port", "70000"],
         &["serve", "--config", "later.yaml"],
         &["models", "pull", "hf:nobody"],
         &["models", "inspect", "no.gguf"],
+        &["models", "inspect", "no_model"],
         &["models", "inspect", "smollm2-135m"],
         &["render"],
         &["pars"],
@@ -87,6 +111,85 @@ fn bad_input_is_one_line_and_exit_code_2() {
         all.push_str(&format!("twopass {}\n  {}\n", args.join(" "), lines[0]));
     }
     insta::assert_snapshot!(all);
+}
+
+#[test]
+fn with_json_every_error_is_json() {
+    let place = Place::new();
+    place.write("later.yaml", "providers:\n  - {name: a, provider_backend: completions, model_name: m, api_config: {base_url: 'http://127.0.0.1:9'}}\n");
+    let rows: &[(&[&str], &str, Value)] = &[
+        (&["invoke", "--seed=x", "y"], "bad_request", json!("--seed")),
+        (&["invoke", "--colour"], "bad_request", json!("--colour")),
+        (&[], "bad_request", Value::Null),
+        (&["invoke", " "], "bad_request", json!("prompt")),
+        (
+            &["invoke", "--tools", "a.json", "x"],
+            "io",
+            json!("--tools"),
+        ),
+        (
+            &["invoke", "--tool-choice", "required", "x"],
+            "bad_request",
+            json!("tool_choice"),
+        ),
+        (
+            &["invoke", "--provider", "nobody", "x"],
+            "config",
+            json!("--provider"),
+        ),
+        (
+            &["invoke", "--config", "later.yaml", "x"],
+            "connect",
+            Value::Null,
+        ),
+        (&["models", "inspect", "m.gguf"], "model", Value::Null),
+        (
+            &["models", "inspect", "smollm2-135m"],
+            "not_found",
+            Value::Null,
+        ),
+    ];
+    for (args, kind, param) in rows {
+        let args: Vec<&str> = args.iter().chain(&["--json"]).copied().collect();
+        let ran = place.run(&args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{args:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+        let body: Value = serde_json::from_str(&ran.stderr).unwrap();
+        let error = body["error"].as_object().unwrap();
+        assert_eq!(
+            (error.len(), &error["kind"], &error["param"]),
+            (3, &json!(kind), param),
+            "{args:?}: {body}"
+        );
+        assert!(!error["message"].as_str().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn config_check_prints_json_for_a_file_that_cannot_be_read() {
+    let place = Place::new();
+    place.write("bad.yaml", "providers: [");
+    for file in ["bad.yaml", "none.yaml"] {
+        let ran = place.run(&["config", "check", "--json", "--config", file]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (2, ""));
+        let body: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!((&body["ok"], &body["file"]), (&json!(false), &json!(file)));
+        let fault = body["faults"][0].as_str().unwrap();
+        assert!(fault.contains(file), "{fault}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_told_with_its_reason() {
+    let place = Place::new();
+    place.write("later.yaml", "providers:\n  - {name: a, provider_backend: vllm_native, model_name: m, api_config: {base_url: 'http://127.0.0.1:9'}}\n");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let ran = place.run(&["serve", "--config", "later.yaml", "--port", &port]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
+    let (error, hint) = ran.stderr.split_once('\n').unwrap();
+    assert!(error.contains("Address already in use"), "{error}");
+    assert_eq!(hint, "hint: `--port 0` takes a free port\n");
 }
 
 #[test]

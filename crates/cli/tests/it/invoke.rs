@@ -128,6 +128,28 @@ fn streams_are_printed_as_they_come() {
 }
 
 #[test]
+fn e10_refused_calls_are_shown_on_stderr() {
+    let reply = r#"{"thinking":"","response":"Sure.","tool_calls":[],"invalid_tool_calls":[{"id":"call_1","name":"f","arguments":"{","kind":"malformed_arguments","path":null,"message":"no\nJSON"},{"id":"call_2","name":null,"arguments":"","kind":"unknown_tool","path":null,"message":"no name"}]}"#;
+    let events =
+        format!("event: text\ndata: {{\"text\":\"Sure.\"}}\n\nevent: done\ndata: {reply}\n\n");
+    let rows = [
+        (&["invoke", "Go"][..], "application/json", reply),
+        (&["invoke", "--stream", "Go"], "text/event-stream", &events),
+    ];
+    for (args, kind, body) in rows {
+        let place = Place::new();
+        let served = Served::start(Answer::new(200, kind, body));
+        config(&place, &served.url());
+        let ran = place.run(args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (0, "Sure.\n"), "{args:?}");
+        assert_eq!(
+            ran.stderr,
+            "invalid call: f: malformed_arguments: no JSON\ninvalid call: (no name): unknown_tool: no name\n"
+        );
+    }
+}
+
+#[test]
 fn a_turn_without_an_answer_is_a_negative_result() {
     let place = Place::new();
     let served = Served::start(Answer::new(

@@ -90,6 +90,22 @@ fn c6_an_opened_prompt_and_bytes_that_are_not_utf8() {
     assert_eq!((&reply["thinking"], code), (&json!("a"), 1));
 }
 
+// A dialect that names its reasoning is read with it, and with the usual tags besides.
+#[test]
+fn c1_think_tags_beside_a_dialect_of_calls() {
+    let place = Place::new();
+    let text = "[TOOL_CALLS]get_forecast[ARGS]{\"city\": \"Rome\"}";
+    for thought in ["<think>Rain?</think>", "[THINK]Rain?[/THINK]"] {
+        let args = ["--dialect", "mistral_v11"];
+        let (reply, code) = parsed(&place, &args, format!("{thought}{text}").as_bytes());
+        assert_eq!(
+            (&reply["thinking"], &reply["content"], code),
+            (&json!("Rain?"), &json!(""), 0)
+        );
+        assert_eq!(reply["tool_calls"][0]["arguments"], json!({"city": "Rome"}));
+    }
+}
+
 #[test]
 fn a4_dialects_of_the_configuration() {
     let place = Place::new();
@@ -115,6 +131,11 @@ fn a4_dialects_of_the_configuration() {
     assert_eq!(row("qwen3_coder")["streams_arguments"], false);
     let ran = place.run(&["parse", "--list"]);
     assert!(ran.stdout.lines().count() > 60, "{}", ran.stdout);
+    let (tables, sources) = ran.stdout.split_once("\nSources: ").unwrap();
+    let widest = tables.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(100), "{widest:?}\n{tables}");
+    assert!(tables.contains("(also json)"), "{tables}");
+    assert!(sources.contains("chat templates"), "{sources}");
 }
 
 #[test]

@@ -552,7 +552,7 @@ pub const DIALECTS: &[ToolDialect] = &[
         models: "prompted models",
         body: json(JsonLayout::Lines, ("", "")),
         raw: RawStart::AnswerStart,
-        source: "row I7",
+        source: "prompting practice",
         ..ROW
     },
     ToolDialect {
@@ -562,7 +562,7 @@ pub const DIALECTS: &[ToolDialect] = &[
         opens: &["```tool_call"],
         closes: &["```"],
         body: json(JsonLayout::Each, ("\n", "\n")),
-        source: "row I5",
+        source: "prompting practice",
         ..ROW
     },
     ToolDialect {

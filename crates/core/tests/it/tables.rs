@@ -12,7 +12,12 @@ fn code(text: &str) -> String {
     if text.is_empty() {
         return String::new();
     }
-    format!("`{}`", text.replace('\n', "⏎").replace('|', "\\|"))
+    let text = text.replace('\n', "⏎").replace('|', "\\|");
+    if text.contains('`') {
+        // A longer fence may hold backticks.
+        return format!("```` {text} ````");
+    }
+    format!("`{text}`")
 }
 
 fn body(row: &ToolDialect) -> String {

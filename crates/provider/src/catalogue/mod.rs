@@ -146,7 +146,11 @@ impl Catalogue {
     /// # Errors
     /// Kind [`ErrorKind::NotFound`]: the name is unknown.
     pub fn locate(&self, name: &str) -> Result<Located, ProviderError> {
-        let name = ModelName::parse(name)?;
+        let name = match ModelName::parse(name) {
+            // A file by any name is a file; whether it is a model its content says.
+            Err(_) if Path::new(name).is_file() => ModelName::File(PathBuf::from(name)),
+            parsed => parsed?,
+        };
         let Some(stored) = name.stored_as() else {
             let ModelName::File(path) = name else {
                 return Ok(Located::Missing(name));

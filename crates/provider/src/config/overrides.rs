@@ -80,12 +80,12 @@ pub(super) fn apply_overrides(
         ),
     };
     let Some(idx) = config.providers.iter().position(|entry| entry.name == name) else {
-        let said = origin.map_or_else(String::new, |origin| format!(" ({origin})"));
         let message = format!(
-            "unknown provider `{name}`{said}, configured: {}",
+            "unknown provider `{name}`, configured: {}",
             names_of(config)
         );
-        return Err(source.error(Default::default(), "default_provider", message));
+        let key = said_by(origin.as_ref(), "default_provider");
+        return Err(source.error(Default::default(), key, message));
     };
     config.default_provider = name;
     if let Some(origin) = origin {
@@ -282,10 +282,19 @@ fn chosen_provider(
     let found = all.iter().find(|row| row.name == name);
     found.copied().ok_or_else(|| {
         let known: Vec<_> = all.iter().map(|row| format!("`{}`", row.name)).collect();
-        let message = format!(
-            "must be one of {}, got `{name}` ({origin})",
-            known.join(", ")
-        );
-        source.error(Default::default(), "provider", message)
+        let message = format!("must be one of {}, got `{name}`", known.join(", "));
+        source.error(
+            Default::default(),
+            said_by(Some(&origin), "provider"),
+            message,
+        )
     })
+}
+
+/// The flag or variable that a value came from, else the key of the file.
+fn said_by<'a>(origin: Option<&'a Origin>, key: &'a str) -> &'a str {
+    match origin {
+        Some(Origin::Flag(name) | Origin::Env(name) | Origin::DotEnv(name)) => name,
+        _ => key,
+    }
 }

@@ -523,7 +523,14 @@ fn api(
 
 /// An address as it may stand in the file.
 pub(super) fn base_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text.trim()).map_err(|error| format!("is no address: {error}"))?;
+    let text = text.trim();
+    // Read as a URL, `localhost:8001` has the scheme `localhost`.
+    if let Some(whole) = with_scheme(text) {
+        return Err(format!(
+            "must begin with `http://` or `https://`, got `{text}`, did you mean `{whole}`?"
+        ));
+    }
+    let url = Url::parse(text).map_err(|error| format!("is no address: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
         return Err(format!(
             "must be an http or https address, got a `{}` one",
@@ -537,6 +544,18 @@ pub(super) fn base_url(text: &str) -> Result<Url, String> {
         return Err("must not hold a query or fragment".to_owned());
     }
     Ok(url)
+}
+
+/// The address that a host without a scheme most likely stands for.
+fn with_scheme(text: &str) -> Option<String> {
+    if text.contains("://") || text.contains('@') {
+        return None;
+    }
+    let whole = format!("http://{text}");
+    let url = Url::parse(&whole).ok()?;
+    url.host_str()
+        .is_some_and(|host| !host.is_empty())
+        .then_some(whole)
 }
 
 /// The address of the preset, else that of the format's own service.

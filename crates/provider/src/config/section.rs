@@ -293,7 +293,8 @@ pub(super) fn number(kind: &NodeKind) -> Option<f64> {
 }
 
 fn one_of_text(names: &[&str]) -> String {
-    let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    let mut quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    quoted.dedup();
     match quoted.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
         _ => quoted.join(""),
@@ -302,13 +303,22 @@ fn one_of_text(names: &[&str]) -> String {
 
 /// `, did you mean ..?` for the nearest name, if one is near.
 pub(super) fn suggestion(wrong: &str, names: &[&str]) -> String {
-    const NEAR: f64 = 0.75;
+    /// One edit for so many characters still looks like a slip.
+    const CHARS_PER_EDIT: usize = 3;
+    let wrong = wrong.to_lowercase();
+    let n_edits = |name: &str| match name.strip_prefix(&wrong) {
+        // The beginning of a name is as good as a slip.
+        Some(_) if wrong.len() >= CHARS_PER_EDIT => 0,
+        _ => strsim::osa_distance(&wrong, name),
+    };
     let nearest = names
         .iter()
-        .map(|name| (strsim::jaro_winkler(&wrong.to_lowercase(), name), *name))
-        .max_by(|a, b| a.0.total_cmp(&b.0));
+        .map(|name| (n_edits(name), *name))
+        .min_by_key(|(n_edits, _)| *n_edits);
     match nearest {
-        Some((score, name)) if score >= NEAR => format!(", did you mean `{name}`?"),
+        Some((n_edits, name)) if n_edits * CHARS_PER_EDIT < wrong.chars().count() => {
+            format!(", did you mean `{name}`?")
+        }
         _ => String::new(),
     }
 }
