@@ -198,9 +198,9 @@ fn list_text(rows: &[Listed]) -> String {
     let tools: Vec<_> = tools.into_iter().map(Vec::from).collect();
     let reasoning: Vec<_> = reasoning.into_iter().map(Vec::from).collect();
     format!(
-        "{}\n\n{}\n\nSources: {}.\n`--json` also has the markers and the source of each.",
+        "{}\n\n{}\n\nSources:\n  {}\n\n`--json` also has the markers and the source of each.",
         output::table_within(WIDTH, &tools),
         output::table_within(WIDTH, &reasoning),
-        sources.join("; ")
+        sources.join("\n  ")
     )
 }
