@@ -17,7 +17,7 @@ use twopass_core::chat::{
     Delivery, Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, Thinking, TurnBudget,
 };
 use twopass_core::reasoning_parser::ReasoningSyntax;
-use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
+use twopass_core::tool_parser::{CallRules, ToolSyntax};
 use twopass_core::tool_prompt::ToolPromptOptions;
 use twopass_wire::WireRequest;
 use twopass_wire::facts::WireFacts;
@@ -26,7 +26,7 @@ use url::Url;
 
 use super::exchange::{Call, Endpoint, Exchange};
 use super::format::Format;
-use super::markup::MarkupReader;
+use super::markup::{MarkupReader, call_rules};
 use super::passes::Passes;
 use super::{Backend, TurnItem, TurnStream};
 use crate::config::{HermesInjection, ProviderConfig};
@@ -257,16 +257,7 @@ impl Service {
 
     /// What calls in the text of a turn are judged by.
     pub(super) fn call_rules(&self, request: &Request) -> CallRules {
-        let ids = request.messages.iter().flat_map(|message| {
-            let calls = message.tool_calls.iter().map(|call| call.id.clone());
-            calls.chain(message.tool_call_id.clone())
-        });
-        CallRules {
-            tools: Some(Arc::new(ToolSet::new(request.tools.iter().cloned()))),
-            choice: request.tool_choice.clone(),
-            taken_ids: ids.collect(),
-            ..self.calls.clone()
-        }
+        call_rules(request, self.calls.clone())
     }
 }
 

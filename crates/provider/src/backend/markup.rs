@@ -1,12 +1,14 @@
 //! Text of a chat service that may hold think tags and call markup, read by the turn parser;
 //! what came structured passes by (rows B11, G2, H12).
 
+use std::sync::Arc;
+
 use twopass_core::chat::{
-    Diagnostic, DiagnosticKind, Event, PassReport, Reply, StopReason, ToolChoice,
+    Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, StopReason, ToolChoice,
 };
 use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
 use twopass_core::reasoning_parser::ReasoningSyntax;
-use twopass_core::tool_parser::{CallRules, ToolSyntax};
+use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
 
 /// Reads one turn.
 pub(crate) struct MarkupReader {
@@ -142,6 +144,20 @@ impl MarkupReader {
         }
         self.reply.handle(&event);
         out.push(event);
+    }
+}
+
+/// What the calls of a request's turn are judged by; limits and the like are `base`'s.
+pub(super) fn call_rules(request: &Request, base: CallRules) -> CallRules {
+    let ids = request.messages.iter().flat_map(|message| {
+        let calls = message.tool_calls.iter().map(|call| call.id.clone());
+        calls.chain(message.tool_call_id.clone())
+    });
+    CallRules {
+        tools: Some(Arc::new(ToolSet::new(request.tools.iter().cloned()))),
+        choice: request.tool_choice.clone(),
+        taken_ids: ids.collect(),
+        ..base
     }
 }
 

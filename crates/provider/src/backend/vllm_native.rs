@@ -1,19 +1,28 @@
 //! A client of a `/generate` server (rows B12, B13): ours, or one that only knows the
 //! documented whole reply.
+//!
+//! What the server says is read as a chat service's text is: think tags that it left in the
+//! answer are split off, and its calls are judged by the tools that were offered. What our
+//! own server sends passes unchanged.
+
+use std::collections::VecDeque;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::unfold;
-use twopass_core::chat::{Delivery, Event, Reply, Request, TurnBudget};
+use twopass_core::chat::{Delivery, Event, Reply, Request, ToolCall, TurnBudget};
+use twopass_core::tool_parser::{CallRules, ToolSyntax};
 use twopass_wire::error::ErrorBody;
 use twopass_wire::fault::Fault;
 use twopass_wire::generate::{GenerateRequest, StreamDecoder, StreamItem, decode_reply};
 use twopass_wire::sse::SseEvent;
 use url::Url;
 
-use super::exchange::{Call, Decoder, Endpoint, Framing};
-use super::{Backend, TurnStream};
+use super::exchange::{Call, Decoder, Endpoint, Exchange, Framing};
+use super::markup::{MarkupReader, call_rules};
+use super::{Backend, TurnItem, TurnStream};
 use crate::config::ProviderConfig;
+use crate::plan::reasoning_syntax;
 use crate::{ErrorKind, ProviderError, endpoint};
 
 /// The backend of `provider_backend: vllm_native`.
@@ -84,10 +93,25 @@ impl VllmNative {
         };
         let total = self.endpoint.total_deadline();
         let exchange = self.endpoint.open(call, total).await?;
-        let items = unfold(exchange, |mut exchange| async move {
-            Some((exchange.next().await?, exchange))
-        });
-        Ok(TurnStream::new(items))
+        let mut rules = call_rules(request, CallRules::default());
+        if request.tools.is_empty() {
+            // The server may have tools of its own (row B13).
+            rules.tools = None;
+        }
+        let turn = Turn {
+            exchange,
+            markup: MarkupReader::new(
+                reasoning_syntax(&self.config),
+                ToolSyntax::none(),
+                rules.clone(),
+            ),
+            rules,
+            items: VecDeque::new(),
+            any_output: false,
+        };
+        Ok(TurnStream::new(unfold(turn, |mut turn| async move {
+            Some((turn.next().await?, turn))
+        })))
     }
 }
 
@@ -102,6 +126,92 @@ impl Backend for VllmNative {
 
     fn is_ready(&self) -> bool {
         true
+    }
+}
+
+/// A turn of one request.
+struct Turn {
+    exchange: Exchange,
+    markup: MarkupReader,
+    rules: CallRules,
+    items: VecDeque<TurnItem>,
+    /// Text, reasoning or a call came before the end.
+    any_output: bool,
+}
+
+impl Turn {
+    /// The next item. Cancel safe.
+    async fn next(&mut self) -> Option<Result<TurnItem, ProviderError>> {
+        loop {
+            if let Some(item) = self.items.pop_front() {
+                return Some(Ok(item));
+            }
+            match self.exchange.next().await? {
+                Err(error) => return Some(Err(error)),
+                Ok(TurnItem::Event(event)) => self.handle(event),
+                Ok(TurnItem::Done(whole)) => self.finish(*whole),
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.any_output |= !matches!(event, Event::Diagnostic(_) | Event::PassFinished(_));
+        let event = match event {
+            Event::CallFinished { call_idx, call } => self.judged(call_idx, call),
+            other => other,
+        };
+        let mut out = Vec::new();
+        self.markup.handle(event, &mut out);
+        self.items.extend(out.into_iter().map(TurnItem::Event));
+    }
+
+    /// A call as the rules see it, under an id that the conversation does not have yet.
+    fn judged(&self, call_idx: usize, call: ToolCall) -> Event {
+        let mut id = call.id;
+        while self.rules.taken_ids.contains(&id) {
+            id.push_str("_2");
+        }
+        let arguments = call.arguments.as_text();
+        match self.rules.judge(&id, &call.name, arguments, false) {
+            Ok((judged, _)) => Event::CallFinished {
+                call_idx,
+                call: ToolCall { id, ..judged },
+            },
+            Err(call) => Event::CallRejected {
+                call_idx,
+                call: *call,
+            },
+        }
+    }
+
+    /// The end: what came decides over what `done` says of it; the rest is the server's.
+    fn finish(&mut self, whole: Reply) {
+        if !self.any_output {
+            for event in events_of(&whole) {
+                self.handle(event);
+            }
+        }
+        let mut out = Vec::new();
+        let read = self.markup.finish(&whole, Vec::new(), &mut out);
+        let mut reply = Reply {
+            content: read.content,
+            reasoning: read.reasoning,
+            tool_calls: read.tool_calls,
+            stop_reason: read.stop_reason,
+            ..whole
+        };
+        for note in read.diagnostics {
+            if !reply.diagnostics.contains(&note) {
+                reply.diagnostics.push(note);
+            }
+        }
+        for call in read.invalid_tool_calls {
+            if !reply.invalid_tool_calls.contains(&call) {
+                reply.invalid_tool_calls.push(call);
+            }
+        }
+        self.items.extend(out.into_iter().map(TurnItem::Event));
+        self.items.push_back(TurnItem::Done(Box::new(reply)));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use twopass_core::chat::{Event, Message, Role, StopReason, ToolChoice, ToolSpec};
 use twopass_provider::config::{Config, Environment};
 use twopass_provider::plan::Thinking;
@@ -350,4 +350,76 @@ async fn b2_one_pass_sends_one_cap() {
         ),
         (&json!(7), None)
     );
+}
+
+/// A server that is not ours, or that was attacked: what it says is judged like a model's
+/// own text (rows C1-C4, E5, E10, M7; case rules 12 to 14).
+#[tokio::test]
+async fn m7_what_a_server_says_is_not_trusted() {
+    let call = |name: &str, id: &str, arguments: Value| json!({"id": id, "name": name, "arguments": arguments});
+    let good = |id: &str| call("get_time", id, json!({"tz": "UTC"}));
+    let rows = [
+        (
+            json!({"response": "<think>SECRET plan</think>Answer"}),
+            "Answer",
+            0,
+            0,
+            StopReason::EndTurn,
+        ),
+        (
+            json!({"response": "<think>SECRET plan"}),
+            "",
+            0,
+            0,
+            StopReason::EndTurn,
+        ),
+        (
+            json!({"response": "a", "tool_calls": [call("rm_rf", "c", json!({}))]}),
+            "a",
+            0,
+            1,
+            StopReason::EndTurn,
+        ),
+        (
+            json!({"response": "a", "tool_calls": [call("get_time", "c", json!({}))]}),
+            "a",
+            0,
+            1,
+            StopReason::EndTurn,
+        ),
+        (
+            json!({"response": "a", "finish_reason": "tool_calls"}),
+            "a",
+            0,
+            0,
+            StopReason::EndTurn,
+        ),
+        (
+            json!({"response": "a", "finish_reason": "stop", "tool_calls": [good("c")]}),
+            "a",
+            1,
+            0,
+            StopReason::ToolCalls,
+        ),
+        (
+            json!({"response": "a", "tool_calls": [good("c"), good("c")]}),
+            "a",
+            2,
+            0,
+            StopReason::ToolCalls,
+        ),
+    ];
+    for (body, content, n_calls, n_invalid, stop) in rows {
+        let server = play(vec![Answer::json(200, &body)]).await;
+        let client = crate::chat::provider(&server, "vllm_native", "").client();
+        let client = client.bind_tools(vec![crate::chat::time_tool()], ToolChoice::Auto);
+        let reply = client.invoke(hello()).await.unwrap().reply;
+        assert_eq!(reply.content, content, "{body}");
+        assert_eq!(reply.tool_calls.len(), n_calls, "{body}");
+        assert_eq!(reply.invalid_tool_calls.len(), n_invalid, "{body}");
+        assert_eq!(reply.stop_reason, stop, "{body}");
+        let mut ids: Vec<_> = reply.tool_calls.iter().map(|call| &call.id).collect();
+        ids.dedup();
+        assert_eq!(ids.len(), n_calls, "{body}");
+    }
 }
