@@ -71,7 +71,10 @@ async fn s4_faulty_options_are_named() {
         ..options()
     };
     let error = Server::bind(missing, providers()).await.unwrap_err();
-    assert_eq!(error.to_string(), "cannot read keys_file `/nowhere/keys`");
+    assert_eq!(
+        error.to_string(),
+        "cannot read keys_file `/nowhere/keys`: No such file or directory (os error 2)"
+    );
 
     let path = temp_file("no-keys", "# nothing\n\n");
     let error = Server::bind(
