@@ -300,7 +300,7 @@ async fn a_drain_lets_running_turns_end_and_takes_no_new_ones() {
         .await;
     assert_eq!(whole.reply().await.json()["response"], "late");
     stream_call
-        .write("event: done\ndata: {\"response\":\"later\"}\n\n")
+        .write("event: done\ndata: {\"response\":\"a\"}\n\n")
         .await;
     stream_call.end().await;
     let mut text = Vec::new();
@@ -309,7 +309,7 @@ async fn a_drain_lets_running_turns_end_and_takes_no_new_ones() {
     }
     assert_eq!(
         events(&String::from_utf8(text).unwrap())[1].1["response"],
-        "later"
+        "a"
     );
     tokio::time::timeout(Duration::from_secs(2), running.task)
         .await
