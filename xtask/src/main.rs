@@ -14,6 +14,7 @@ mod server;
 mod setup;
 
 mod bench;
+mod bench_gateway;
 mod ci;
 mod demo;
 mod peers;
@@ -32,6 +33,7 @@ usage: cargo xtask COMMAND
   test [ARGUMENTS]  set up, then run every test (or what the arguments of `cargo test` select)
   ci                format, clippy, docs, tidy, tests
   bench             speed beside llama.cpp's own server, on the same file
+  bench-gateway     what the server costs beside a bare proxy and other gateways
   test-peers        turns against llama.cpp's server and vLLM, which it installs
   tidy              the rules of the source tree that no compiler checks
   rows [--missing]  the rows of the specification that tests name
@@ -65,6 +67,7 @@ fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
     };
     match command.as_str() {
         "bench" => bench::run(&workspace, rest),
+        "bench-gateway" => bench_gateway::run(&workspace, rest),
         "demo" => demo::run(&workspace, rest),
         "test" => test::run(&workspace, rest),
         "ci" => ci::run(&workspace, rest),

@@ -1,13 +1,13 @@
 //! A server that runs while it is measured or tested.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
 
 /// Loading a small model takes a second, starting vLLM a minute; a loaded machine needs more.
 const START_LIMIT: Duration = Duration::from_secs(600);
@@ -25,17 +25,9 @@ impl Server {
     /// What it writes to stderr goes to `log`.
     pub(crate) fn start(mut command: Command, log: &Path) -> anyhow::Result<Self> {
         let stderr = std::fs::File::create(log)?;
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            .spawn()
-            .with_context(|| format!("cannot start {}", command.get_program().display()))?;
-        let stdout = child.stdout.take();
-        let mut server = Self {
-            child,
-            address: String::new(),
-        };
+        command.stdout(Stdio::piped()).stderr(stderr);
+        let mut server = Self::spawn(&mut command, String::new())?;
+        let stdout = server.child.stdout.take();
         let (sender, receiver) = mpsc::sync_channel(1);
         std::thread::spawn(move || {
             let lines = stdout
@@ -50,18 +42,54 @@ impl Server {
         });
         match receiver.recv_timeout(START_LIMIT) {
             Ok(address) => server.address = address,
-            Err(_) => {
-                let log = std::fs::read_to_string(log).unwrap_or_default();
-                let lines: Vec<&str> = log.trim_end().lines().collect();
-                let tail = lines[lines.len().saturating_sub(6)..].join("\n  ");
-                bail!(
-                    "{} did not get ready\n  {tail}",
-                    command.get_program().display()
-                );
-            }
+            Err(_) => return Err(not_ready(&command, log)),
         }
         Ok(server)
     }
+
+    /// Starts a server that says nothing and waits until `address` takes connections.
+    ///
+    /// What it writes goes to `log`.
+    pub(crate) fn start_at(
+        mut command: Command,
+        address: &str,
+        log: &Path,
+    ) -> anyhow::Result<Self> {
+        let output = std::fs::File::create(log)?;
+        command.stdout(output.try_clone()?).stderr(output);
+        let mut server = Self::spawn(&mut command, address.to_owned())?;
+        let limit = Instant::now() + START_LIMIT;
+        while TcpStream::connect(address).is_err() {
+            if Instant::now() > limit || server.child.try_wait()?.is_some() {
+                return Err(not_ready(&command, log));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(server)
+    }
+
+    fn spawn(command: &mut Command, address: String) -> anyhow::Result<Self> {
+        let child = command
+            .stdin(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        Ok(Self { child, address })
+    }
+
+    /// The process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+fn not_ready(command: &Command, log: &Path) -> anyhow::Error {
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = log.trim_end().lines().collect();
+    let tail = lines[lines.len().saturating_sub(6)..].join("\n  ");
+    anyhow!(
+        "{} did not get ready\n  {tail}",
+        command.get_program().display()
+    )
 }
 
 impl Drop for Server {
