@@ -1,0 +1,58 @@
+//! Tools that a model may call: one definition each, one registry, one way to run a call.
+//!
+//! A tool is one Rust type. Its arguments derive `Deserialize` and `JsonSchema`; their doc
+//! comments are what the model reads, the schema derived from them is what every wire sends
+//! and what every call is checked by.
+//!
+//! ```
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//! use twopass_tools::{Effect, ToolContext, ToolError, ToolOutput, ToolRegistry, TypedTool};
+//!
+//! /// Adds two whole numbers and gives their sum. Use it for every sum instead of
+//! /// reckoning in your head. It fails if the sum does not fit 64 bits.
+//! #[derive(Deserialize, JsonSchema)]
+//! #[serde(deny_unknown_fields)]
+//! struct AddArgs {
+//!     /// The first number.
+//!     a: i64,
+//!     /// The second number.
+//!     b: i64,
+//! }
+//!
+//! struct Add;
+//!
+//! impl TypedTool for Add {
+//!     type Args = AddArgs;
+//!     const NAME: &'static str = "add";
+//!     const EFFECT: Effect = Effect::Reads;
+//!
+//!     async fn run(&self, args: AddArgs, _: &ToolContext) -> Result<ToolOutput, ToolError> {
+//!         let sum = args.a.checked_add(args.b);
+//!         sum.map(|sum| ToolOutput::text(sum.to_string()))
+//!             .ok_or_else(|| ToolError::failed("the sum does not fit 64 bits"))
+//!     }
+//! }
+//!
+//! let registry = ToolRegistry::new();
+//! registry.register(Add)?;
+//! assert_eq!(registry.specs()[0].name, "add");
+//! # Ok::<(), ToolError>(())
+//! ```
+#![warn(missing_docs)]
+
+mod approval;
+mod context;
+mod error;
+mod output;
+mod registry;
+mod tool;
+mod workspace;
+
+pub use approval::{Consent, Decision, Effect, Policy};
+pub use context::ToolContext;
+pub use error::{ErrorKind, ToolError};
+pub use output::{ToolOutput, cut_middle};
+pub use registry::{Limits, ToolRegistry};
+pub use tool::{FnTool, JsonObject, Tool, TypedTool, typed};
+pub use workspace::Workspace;
