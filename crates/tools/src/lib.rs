@@ -50,9 +50,9 @@ mod tool;
 mod workspace;
 
 pub use approval::{Consent, Decision, Effect, Policy};
-pub use context::ToolContext;
+pub use context::{Limits, ToolContext};
 pub use error::{ErrorKind, ToolError};
 pub use output::{ToolOutput, cut_middle};
-pub use registry::{Limits, ToolRegistry};
+pub use registry::ToolRegistry;
 pub use tool::{FnTool, JsonObject, Tool, TypedTool, typed};
 pub use workspace::Workspace;

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::FutureExt;
 use serde_json::Value;
@@ -18,32 +18,12 @@ use crate::{
 /// Longest name of a tool, in characters: what OpenAI's wire takes.
 const MAX_NAME_CHARS: usize = 64;
 
-/// What one call may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Longest time of a call; the call is cancelled then. 60 s.
-    pub timeout: Duration,
-    /// Most characters of a result; the middle of a longer one is left out. 16,000, about
-    /// 4,000 tokens.
-    pub max_output_chars: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(60),
-            max_output_chars: 16_000,
-        }
-    }
-}
-
 /// The tools of one agent or server, in the order in which they came.
 ///
 /// Tools may come and go while calls run: a call keeps the tool that it started with.
 #[derive(Default)]
 pub struct ToolRegistry {
     inner: RwLock<Inner>,
-    limits: Limits,
 }
 
 #[derive(Default)]
@@ -61,19 +41,10 @@ struct Entry {
 }
 
 impl ToolRegistry {
-    /// No tools, the default limits, policy [`Policy::Ask`].
+    /// No tools, policy [`Policy::Ask`].
     #[must_use]
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// The same with other limits.
-    #[must_use]
-    pub fn with_limits(limits: Limits) -> Self {
-        Self {
-            limits,
-            ..Self::default()
-        }
     }
 
     /// Adds a typed tool.
@@ -177,11 +148,11 @@ impl ToolRegistry {
     ) -> ToolOutput {
         let started = Instant::now();
         let done = match self.admit(call, consent) {
-            Ok((tool, arguments)) => self.run_admitted(&*tool, arguments, context).await,
+            Ok((tool, arguments)) => run_admitted(&*tool, arguments, context).await,
             Err(error) => Err(error),
         };
         let mut output = done.unwrap_or_else(Into::into);
-        let (text, cut) = cut_middle(&output.text, self.limits.max_output_chars);
+        let (text, cut) = cut_middle(&output.text, context.limits.max_output_chars);
         output.text = text;
         output.truncated |= cut;
         output.duration = started.elapsed();
@@ -214,31 +185,6 @@ impl ToolRegistry {
             ErrorKind::Refused,
             format!("the call of `{}` {refused}", call.name),
         ))
-    }
-
-    async fn run_admitted(
-        &self,
-        tool: &dyn Tool,
-        arguments: JsonObject,
-        context: &ToolContext,
-    ) -> Result<ToolOutput, ToolError> {
-        let name = &tool.spec().name;
-        // A tool that panics spoils its own call only.
-        let call = AssertUnwindSafe(tool.run(arguments, context)).catch_unwind();
-        match tokio::time::timeout(self.limits.timeout, call).await {
-            Ok(Ok(done)) => done,
-            Ok(Err(_)) => Err(ToolError::new(
-                ErrorKind::Internal,
-                format!("the tool `{name}` broke down"),
-            )),
-            Err(_) => Err(ToolError::new(
-                ErrorKind::Timeout,
-                format!(
-                    "the tool `{name}` did not end within {} s and was stopped",
-                    self.limits.timeout.as_secs_f32()
-                ),
-            )),
-        }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
@@ -278,6 +224,30 @@ impl Inner {
             ErrorKind::UnknownTool,
             format!("unknown tool `{name}`, {known}"),
         )
+    }
+}
+
+async fn run_admitted(
+    tool: &dyn Tool,
+    arguments: JsonObject,
+    context: &ToolContext,
+) -> Result<ToolOutput, ToolError> {
+    let name = &tool.spec().name;
+    // A tool that panics spoils its own call only.
+    let call = AssertUnwindSafe(tool.run(arguments, context)).catch_unwind();
+    match tokio::time::timeout(context.limits.timeout, call).await {
+        Ok(Ok(done)) => done,
+        Ok(Err(_)) => Err(ToolError::new(
+            ErrorKind::Internal,
+            format!("the tool `{name}` broke down"),
+        )),
+        Err(_) => Err(ToolError::new(
+            ErrorKind::Timeout,
+            format!(
+                "the tool `{name}` did not end within {} s and was stopped",
+                context.limits.timeout.as_secs_f32()
+            ),
+        )),
     }
 }
 

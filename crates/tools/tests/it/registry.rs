@@ -289,7 +289,7 @@ async fn a_call_that_hangs_breaks_or_floods_is_one_result() {
         max_output_chars: 10,
         timeout: Duration::from_secs(5),
     };
-    let registry = ToolRegistry::with_limits(limits);
+    let registry = ToolRegistry::new();
     let hang = FnTool::new(spec("hang"), Effect::Reads, |_, _| std::future::pending());
     let panic = FnTool::new(spec("panic"), Effect::Reads, |_, _| async {
         panic!("broken")
@@ -300,15 +300,15 @@ async fn a_call_that_hangs_breaks_or_floods_is_one_result() {
     for tool in [hang, panic, flood] {
         registry.add(Arc::new(tool)).unwrap();
     }
-    assert_eq!(
-        run(&registry, "hang", "{}").await.error,
-        Some(ErrorKind::Timeout)
-    );
-    assert_eq!(
-        run(&registry, "panic", "{}").await.error,
-        Some(ErrorKind::Internal)
-    );
-    let output = run(&registry, "flood", "{}").await;
+    let mut context = context();
+    context.limits = limits;
+    let run = async |name| {
+        let call = call(name, "{}");
+        registry.run(&call, &context, Consent::NotAsked).await
+    };
+    assert_eq!(run("hang").await.error, Some(ErrorKind::Timeout));
+    assert_eq!(run("panic").await.error, Some(ErrorKind::Internal));
+    let output = run("flood").await;
     assert!(output.truncated && !output.is_error());
     assert!(output.text.starts_with("head") && output.text.ends_with("tail"));
 }
