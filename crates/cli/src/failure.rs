@@ -36,6 +36,7 @@ impl Failure {
             kind: kind.as_str().to_owned(),
             message: message.into(),
             param: None,
+            ..ErrorBody::default()
         };
         Self::Error { body, hint: None }
     }

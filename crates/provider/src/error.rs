@@ -315,6 +315,7 @@ impl ProviderError {
             kind: self.kind().as_str().to_owned(),
             message: self.to_string(),
             param: self.0.param.clone(),
+            ..ErrorBody::default()
         }
     }
 }

@@ -7,11 +7,12 @@
 
 use serde_json::Value;
 use twopass_core::chat::{
-    self as core, BadRequest, Delivery, Message, Request, ResponseFormat, Sampling, ThinkTag,
-    ToolChoice, ToolSpec, TurnBudget,
+    self as core, BadRequest, Delivery, Message, OpaqueItem, Request, ResponseFormat, Sampling,
+    ThinkTag, ToolChoice, ToolSpec, TurnBudget,
 };
 use twopass_core::control::replay;
 use twopass_core::reasoning_parser::ReasoningSyntax;
+use twopass_wire::WireRequest;
 use twopass_wire::generate::GenerateRequest;
 
 use crate::config::{BackendKind, ParsingFormat, ProviderConfig, ToolResultRole, TwoPassMode};
@@ -68,6 +69,10 @@ pub struct CallOptions {
     pub template_kwargs: Vec<(String, Value)>,
     /// The dialect that the caller expects; must be the entry's own, or `openai`.
     pub tool_parser: Option<String>,
+    /// What form the answer must have.
+    pub response_format: ResponseFormat,
+    /// Tools that the provider itself carries out.
+    pub hosted_tools: Vec<OpaqueItem>,
 }
 
 impl CallOptions {
@@ -82,9 +87,6 @@ impl CallOptions {
             }
         };
         let options = Self {
-            thinking: Thinking::ByConfig,
-            reasoning_effort: None,
-            delivery: Delivery::Stream,
             two_pass: request.two_pass.map(mode),
             think_tag: request.think_tag,
             max_thinking_tokens: request.max_thinking_tokens,
@@ -97,6 +99,48 @@ impl CallOptions {
             parallel_tool_calls: request.parallel_tool_calls,
             template_kwargs: request.template_kwargs,
             tool_parser: request.tool_parser,
+            ..Self::default()
+        };
+        (request.messages, options)
+    }
+
+    /// Splits a request of an outside format into its messages and its call arguments. How
+    /// much to think, however it was spelt, becomes the budget; an effort word stays beside it
+    /// for services that know words only.
+    #[must_use]
+    pub fn from_wire(wire: WireRequest) -> (Vec<Message>, Self) {
+        let WireRequest {
+            thinking, request, ..
+        } = wire;
+        let asked = match &thinking {
+            core::Thinking::Default => Thinking::ByConfig,
+            asked if asked.is_on() => Thinking::On,
+            _ => Thinking::Off,
+        };
+        let options = Self {
+            thinking: asked,
+            max_thinking_tokens: match &thinking {
+                // By configuration, where the word leaves it open.
+                core::Thinking::On => None,
+                other => other.budget().filter(|_| asked == Thinking::On),
+            },
+            max_tokens: match request.budget {
+                TurnBudget::OnePass { max_tokens } => max_tokens,
+                TurnBudget::TwoPass { .. } => None,
+            },
+            reasoning_effort: match thinking {
+                core::Thinking::Effort(word) if asked == Thinking::On => Some(word),
+                _ => None,
+            },
+            sampling: request.sampling,
+            stop: (!request.stop.is_empty()).then_some(request.stop),
+            tools: request.tools,
+            tool_choice: request.tool_choice,
+            parallel_tool_calls: (!request.parallel_tool_calls).then_some(false),
+            template_kwargs: request.template_kwargs,
+            response_format: request.response_format,
+            hosted_tools: request.hosted_tools,
+            ..Self::default()
         };
         (request.messages, options)
     }
@@ -158,8 +202,8 @@ pub fn plan_request(
             .stop
             .unwrap_or_else(|| config.generation.stop.clone()),
         template_kwargs,
-        response_format: ResponseFormat::Text,
-        hosted_tools: Vec::new(),
+        response_format: options.response_format,
+        hosted_tools: options.hosted_tools,
     };
     request.check()?;
     Ok(request)

@@ -250,7 +250,10 @@ pub(crate) fn tool_prompt(entry: &ProviderConfig) -> ToolPromptOptions {
 }
 
 /// The settings of an entry's turns.
-pub(crate) fn turn_settings(entry: &ProviderConfig) -> Result<TurnSettings, ProviderError> {
+///
+/// # Errors
+/// Kind [`ErrorKind::Config`]: the entry names an unknown dialect.
+pub fn turn_settings(entry: &ProviderConfig) -> Result<TurnSettings, ProviderError> {
     let name = match entry.tool_parser.as_str() {
         // `openai` leaves the format to the service; in this process that is us.
         "openai" => "hermes",

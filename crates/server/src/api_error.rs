@@ -36,6 +36,10 @@ use ErrorKind as P;
 const SOON: Option<u32> = Some(1);
 const LATER: Option<u32> = Some(5);
 
+/// Words by which clients tell a prompt that does not fit from other bad requests. Source:
+/// langchain-openai 1.7 and langchain-anthropic 1.7, which search error texts for them.
+const TOO_LONG: &str = "prompt is too long";
+
 /// Kind, status, and when to come again (a provider that knows better is believed). A
 /// provider's `auth` is the operator's key refused upstream, hence no 401.
 const TABLE: [(ApiErrorKind, StatusCode, Option<u32>); 34] = [
@@ -184,6 +188,8 @@ pub(crate) struct ApiError {
     pub(crate) message: String,
     pub(crate) param: Option<String>,
     pub(crate) retry_after_s: Option<u32>,
+    /// The upstream's own status, which wins over the table's.
+    upstream_status: Option<StatusCode>,
 }
 
 impl ApiError {
@@ -193,6 +199,7 @@ impl ApiError {
             message: message.into(),
             param: None,
             retry_after_s: kind.row().1,
+            upstream_status: None,
         }
     }
 
@@ -210,12 +217,27 @@ impl ApiError {
         Self::new(K::ShuttingDown, "the server is shutting down")
     }
 
-    /// The native form, for bodies and for stream events alike.
+    /// The status of its answer.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.upstream_status.unwrap_or(self.kind.row().0)
+    }
+
+    /// What a body tells, in whatever form.
     pub(crate) fn to_body(&self) -> ErrorBody {
         ErrorBody {
             kind: self.kind.as_str().to_owned(),
             message: self.message.clone(),
             param: self.param.clone(),
+            ..ErrorBody::default()
+        }
+    }
+
+    /// What the last event of a stream tells, whose head is out already.
+    pub(crate) fn to_event(&self) -> ErrorBody {
+        ErrorBody {
+            status: Some(self.status().as_u16()),
+            retry_after_s: self.retry_after_s,
+            ..self.to_body()
         }
     }
 }
@@ -232,8 +254,18 @@ impl From<BadRequest> for ApiError {
 }
 
 impl From<ProviderError> for ApiError {
+    /// An upstream's refusal keeps its status and its pause. Not where it refuses our own key:
+    /// that is the operator's matter, and not the caller's.
     fn from(error: ProviderError) -> Self {
         let mut out = Self::new(K::Provider(error.kind()), error.to_string());
+        if error.kind() == P::ContextLength && !out.message.contains(TOO_LONG) {
+            out.message = format!("{TOO_LONG}: {}", out.message);
+        }
+        out.upstream_status = error
+            .status()
+            .filter(|_| error.kind() != P::Auth)
+            .and_then(|status| StatusCode::from_u16(status).ok())
+            .filter(|status| status.is_client_error() || status.is_server_error());
         out.param = error.param().map(str::to_owned);
         if let Some(wait) = error.retry_after() {
             let seconds = wait.as_millis().div_ceil(1000);
@@ -246,7 +278,7 @@ impl From<ProviderError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (
-            self.kind.row().0,
+            self.status(),
             [(header::CONTENT_TYPE, "application/json")],
             self.to_body().to_json(),
         )

@@ -11,6 +11,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::Shutdown;
 use crate::api_error::{ApiError, method_not_allowed, not_found};
 use crate::auth::{Keys, require_key};
+use crate::faces::ErrorForm;
 use crate::host_guard::require_local_host;
 
 /// The whole application: `open` paths for everyone, `guarded` ones (and unknown ones) for
@@ -32,6 +33,7 @@ pub(crate) fn wrap(
         .merge(guarded)
         .layer(from_fn_with_state(shutdown.clone(), answer_until_cut))
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn(ErrorForm::write))
 }
 
 /// Ends a request that is still without an answer when the server must go.

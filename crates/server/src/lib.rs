@@ -10,7 +10,9 @@ mod api_error;
 mod auth;
 mod body;
 mod error;
+mod faces;
 mod host_guard;
+mod ids;
 mod layers;
 mod listener;
 mod models;
@@ -21,6 +23,7 @@ mod server;
 mod shutdown;
 mod sse;
 mod stall_guard;
+mod turn;
 
 pub use error::{Error, ErrorKind};
 pub use options::{Limits, ServerOptions};

@@ -1,8 +1,8 @@
-//! Replies as server-sent events: one writer for every endpoint family.
+//! Turns as server-sent events: one writer for every face.
 //!
-//! Nothing is buffered: what the source has ready leaves as one chunk at once. While the
-//! source is silent a comment goes out each `heartbeat`. Dropping the reply drops the
-//! source, and that is what stops a generation whose client has gone.
+//! Nothing is buffered: what the turns have ready leaves as one chunk at once. While they are
+//! silent a sign of life goes out each `heartbeat`. Dropping the reply drops the turns, and
+//! that is what stops a generation whose client has gone.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -14,45 +14,54 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use tokio::time::{Instant, sleep_until};
+use twopass_provider::{ErrorKind, TurnItem};
 
 use crate::Shutdown;
-use crate::api_error::ApiError;
+use crate::api_error::{ApiError, ApiErrorKind};
+use crate::faces::Encoder;
 
 /// A comment: every reader skips it.
-const HEARTBEAT: &[u8] = b": keep-alive\n\n";
+const HEARTBEAT: &str = ": keep-alive\n\n";
+/// Events that are ready together leave together, up to about this many bytes.
+const CHUNK_BYTES: usize = 16 << 10;
 
-/// How a family's streams go.
+/// How streams go.
 pub(crate) struct SsePlan {
-    /// Silence after which a comment is sent.
+    /// Silence after which a sign of life is sent.
     pub(crate) heartbeat: Duration,
     /// Ends streams when the server must go.
     pub(crate) shutdown: Shutdown,
-    /// Writes an error as the family's last event.
-    pub(crate) encode_error: fn(&ApiError) -> Bytes,
+    /// Turns that are to end.
+    pub(crate) n_turns: usize,
 }
 
+/// An item of the turn with this number.
+pub(crate) type Numbered = (usize, Result<TurnItem, ApiError>);
+
 struct Running<S> {
-    source: S,
+    turns: S,
+    encoder: Box<dyn Encoder>,
     plan: SsePlan,
     next_heartbeat: Instant,
 }
 
-/// The reply whose body is the source's encoded events.
+/// The reply whose body is the turns' encoded events.
 ///
-/// It ends with the source, with an error event when the server is cut off or when the
-/// source panics.
-pub(crate) fn sse_response<S>(source: S, plan: SsePlan) -> Response
+/// It ends when all turns have, and with an error event when one of them fails or panics, or
+/// when the server is cut off.
+pub(crate) fn sse_response<S>(turns: S, encoder: Box<dyn Encoder>, plan: SsePlan) -> Response
 where
-    S: Stream<Item = Bytes> + Send + Unpin + 'static,
+    S: Stream<Item = Numbered> + Send + Unpin + 'static,
 {
     let running = Running {
-        source,
+        turns,
+        encoder,
         next_heartbeat: Instant::now() + plan.heartbeat,
         plan,
     };
     let body = stream::unfold(Some(running), |running| async {
-        let (bytes, running) = running?.advance().await?;
-        Some((Ok::<_, Infallible>(bytes), running))
+        let (text, running) = running?.advance().await;
+        Some((Ok::<_, Infallible>(Bytes::from(text)), running))
     });
     let mut response = Body::from_stream(body).into_response();
     let headers = response.headers_mut();
@@ -67,28 +76,72 @@ where
     response
 }
 
-impl<S: Stream<Item = Bytes> + Unpin> Running<S> {
-    /// The next bytes, and what goes on after them; `None` at the end.
-    async fn advance(mut self) -> Option<(Bytes, Option<Self>)> {
-        let next = AssertUnwindSafe(self.source.next()).catch_unwind();
-        let error = tokio::select! {
-            biased;
-            next = next => match next {
-                Ok(bytes) => {
-                    self.next_heartbeat = Instant::now() + self.plan.heartbeat;
-                    return Some((bytes?, Some(self)));
+impl<S: Stream<Item = Numbered> + Unpin> Running<S> {
+    /// The next bytes, and what goes on after them.
+    async fn advance(mut self) -> (String, Option<Self>) {
+        let mut out = String::new();
+        loop {
+            let next = AssertUnwindSafe(self.turns.next()).catch_unwind();
+            let item = if out.is_empty() {
+                tokio::select! {
+                    biased;
+                    next = next => next,
+                    () = self.plan.shutdown.cut_off() => {
+                        return self.fail(&ApiError::shutting_down(), out);
+                    }
+                    () = sleep_until(self.next_heartbeat) => {
+                        self.beat(&mut out);
+                        return (out, Some(self));
+                    }
                 }
-                Err(_) => ApiError::bug(),
-            },
-            () = self.plan.shutdown.cut_off() => {
-                ApiError::shutting_down()
+            } else if out.len() >= CHUNK_BYTES {
+                return (out, Some(self));
+            } else {
+                match next.now_or_never() {
+                    Some(next) => next,
+                    None => return (out, Some(self)),
+                }
+            };
+            let error = match item {
+                Ok(Some((choice, Ok(TurnItem::Event(event))))) => {
+                    self.encoder.event(choice, &event, &mut out);
+                    None
+                }
+                Ok(Some((choice, Ok(TurnItem::Done(reply))))) => {
+                    self.encoder.done(choice, &reply, &mut out);
+                    self.plan.n_turns = self.plan.n_turns.saturating_sub(1);
+                    if self.plan.n_turns == 0 {
+                        return (out, None);
+                    }
+                    None
+                }
+                Ok(Some((_, Err(error)))) => Some(error),
+                Ok(None) => {
+                    let kind = ApiErrorKind::Provider(ErrorKind::StreamTruncated);
+                    Some(ApiError::new(kind, "the turn ended without its end"))
+                }
+                Err(_) => Some(ApiError::bug()),
+            };
+            if let Some(error) = error {
+                return self.fail(&error, out);
             }
-            () = sleep_until(self.next_heartbeat) => {
+            if !out.is_empty() {
                 self.next_heartbeat = Instant::now() + self.plan.heartbeat;
-                return Some((Bytes::from_static(HEARTBEAT), Some(self)));
             }
-        };
-        Some(((self.plan.encode_error)(&error), None))
+        }
+    }
+
+    fn fail(mut self, error: &ApiError, mut out: String) -> (String, Option<Self>) {
+        self.encoder.error(&error.to_event(), &mut out);
+        (out, None)
+    }
+
+    fn beat(&mut self, out: &mut String) {
+        self.next_heartbeat = Instant::now() + self.plan.heartbeat;
+        self.encoder.alive(out);
+        if out.is_empty() {
+            out.push_str(HEARTBEAT);
+        }
     }
 }
 
@@ -96,63 +149,85 @@ impl<S: Stream<Item = Bytes> + Unpin> Running<S> {
 mod tests {
     use super::*;
     use http_body_util::BodyExt;
+    use twopass_core::chat::{Event, Reply};
+    use twopass_wire::generate::StreamEncoder;
 
     const BEAT: Duration = Duration::from_secs(10);
 
-    fn plan(shutdown: &Shutdown) -> SsePlan {
-        SsePlan {
+    fn reply<S>(turns: S, shutdown: &Shutdown) -> Response
+    where
+        S: Stream<Item = Numbered> + Send + Unpin + 'static,
+    {
+        let plan = SsePlan {
             heartbeat: BEAT,
             shutdown: shutdown.clone(),
-            encode_error: |e| Bytes::from(format!("[{}]", e.kind.as_str())),
-        }
+            n_turns: 1,
+        };
+        sse_response(turns, Box::new(StreamEncoder::new()), plan)
     }
 
-    async fn text(response: Response) -> String {
+    fn text_item(text: &str) -> Numbered {
+        (0, Ok(TurnItem::Event(Event::TextDelta(text.to_owned()))))
+    }
+
+    /// What came: a letter for each text, `.` for each sign of life, the kind of an error.
+    async fn shown(response: Response) -> String {
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        String::from_utf8(bytes.to_vec()).unwrap()
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let events = text.split("\n\n").map(|event| match event {
+            event if event.starts_with(':') => ".".to_owned(),
+            event if event.starts_with("event: done") => "done".to_owned(),
+            event => event
+                .split_once("\"kind\":\"")
+                .or_else(|| event.split_once("\"text\":\""))
+                .map_or("", |(_, rest)| rest.split('"').next().unwrap_or_default())
+                .to_owned(),
+        });
+        events.collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn silence_is_filled_with_comments() {
-        let source = stream::unfold(0, |n| async move {
+        let turns = stream::unfold(0, |n| async move {
             let pause = *[5, 25, 9].get(n)?;
             tokio::time::sleep(Duration::from_secs(pause)).await;
-            Some((Bytes::from(format!("<{n}>")), n + 1))
+            Some((text_item(["a", "b", "c"][n]), n + 1))
         });
-        let response = sse_response(source.boxed(), plan(&Shutdown::new()));
+        let done = (0, Ok(TurnItem::Done(Box::<Reply>::default())));
+        let response = reply(turns.chain(stream::iter([done])).boxed(), &Shutdown::new());
         assert_eq!(
             response.headers()[header::CONTENT_TYPE],
             "text/event-stream; charset=utf-8"
         );
-        assert_eq!(
-            text(response).await,
-            "<0>: keep-alive\n\n: keep-alive\n\n<1><2>"
-        );
+        assert_eq!(shown(response).await, "a..bcdone");
+    }
+
+    #[tokio::test]
+    async fn a_stream_without_its_end_is_an_error() {
+        let response = reply(stream::iter([text_item("a")]), &Shutdown::new());
+        assert_eq!(shown(response).await, "astream_truncated");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_cut_ends_the_stream_with_an_error() {
         let shutdown = Shutdown::new();
-        let source = stream::iter([Bytes::from("<0>")]).chain(stream::pending());
-        let response = sse_response(source, plan(&shutdown));
+        let turns = stream::iter([text_item("a")]).chain(stream::pending());
+        let response = reply(turns, &shutdown);
         shutdown.stop();
         let cut = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             shutdown.cut();
         };
-        let (text, ()) = tokio::join!(text(response), cut);
-        assert_eq!(text, "<0>[shutting_down]");
+        let (shown, ()) = tokio::join!(shown(response), cut);
+        assert_eq!(shown, "ashutting_down");
     }
 
     #[tokio::test]
     async fn a_panic_in_the_source_becomes_an_error() {
-        let source = stream::iter(0..2).map(|n| {
+        let turns = stream::iter(0..2).map(|n| {
             assert!(n < 1, "on purpose");
-            Bytes::from("<0>")
+            text_item("a")
         });
-        assert_eq!(
-            text(sse_response(source, plan(&Shutdown::new()))).await,
-            "<0>[internal]"
-        );
+        assert_eq!(shown(reply(turns, &Shutdown::new())).await, "ainternal");
     }
 }

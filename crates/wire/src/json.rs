@@ -191,7 +191,8 @@ impl Object {
     }
 
     pub(crate) fn text(&mut self, name: &str, text: &str) {
-        self.raw(name, &Value::from(text).to_string());
+        self.raw(name, "");
+        push_text(text, &mut self.0);
     }
 
     pub(crate) fn value(&mut self, name: &str, value: &Value) {
@@ -213,6 +214,35 @@ impl Object {
     pub(crate) fn count(&mut self, name: &str, value: u64) {
         self.raw(name, &value.to_string());
     }
+}
+
+/// Appends a text as a JSON string. Runs that need no escape are copied whole.
+pub(crate) fn push_text(text: &str, out: &mut String) {
+    out.reserve(text.len() + 2);
+    out.push('"');
+    let mut from = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        out.push_str(&text[from..at]);
+        from = at + 1;
+        match byte {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            b'\n' => out.push_str("\\n"),
+            b'\r' => out.push_str("\\r"),
+            b'\t' => out.push_str("\\t"),
+            other => {
+                let digit = |n: u8| char::from_digit(u32::from(n), 16).unwrap_or('0');
+                out.push_str("\\u00");
+                out.push(digit(other >> 4));
+                out.push(digit(other & 15));
+            }
+        }
+    }
+    out.push_str(&text[from..]);
+    out.push('"');
 }
 
 /// JSON texts as one array.

@@ -8,6 +8,7 @@ mod outcome;
 mod parse;
 mod render;
 mod schema;
+mod server;
 mod sse;
 mod two_pass;
 mod values;
@@ -38,12 +39,13 @@ pub(crate) fn run(case: &Value) -> Verdict {
         ("sse", "parse_events") => sse::parse_events(case),
         ("embeddings", "embed") => embeddings::run(case),
         ("config", "resolve" | "load") => config::run(case),
+        ("server", "http" | "http_sequence") => server::run(case),
         (component, op) => match (Format::of_component(component), op) {
             (Some(format), "build_request") => client::build_request(format, case),
             (Some(format), "stream" | "complete" | "roundtrip" | "roundtrip_tool_name") => {
                 live::run(format, case)
             }
-            // Operations of the server and the agent are wired here, one arm and one file each.
+            // Operations of the agent are wired here, one arm and one file each.
             _ => Verdict::Skipped {
                 op: format!("{component}/{op}"),
                 reason: "no adapter yet".to_owned(),

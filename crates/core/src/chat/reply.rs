@@ -52,6 +52,19 @@ pub struct Usage {
     pub cached_tokens: u64,
 }
 
+impl Usage {
+    /// What several answers to one prompt took: it counts once.
+    #[must_use]
+    pub fn of_choices(usages: impl IntoIterator<Item = Self>) -> Self {
+        usages.into_iter().fold(Self::default(), |sum, one| Self {
+            prompt_tokens: sum.prompt_tokens.max(one.prompt_tokens),
+            thinking_tokens: sum.thinking_tokens + one.thinking_tokens,
+            response_tokens: sum.response_tokens + one.response_tokens,
+            cached_tokens: sum.cached_tokens.max(one.cached_tokens),
+        })
+    }
+}
+
 /// What one pass did: the proof of budgets and reuse.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PassReport {

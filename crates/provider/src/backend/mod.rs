@@ -18,6 +18,7 @@ pub use completions::Completions;
 #[cfg(feature = "embedded")]
 pub use embedded::{Embedded, Recital};
 pub use stream::{TurnItem, TurnStream};
+pub use text_turn::{PassStep, TextEngine, run_text_turn};
 pub use vllm_native::VllmNative;
 
 pub(crate) use decide::decide;

@@ -6,13 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::stream::unfold;
 use twopass_core::chat::Diagnostic;
-use twopass_core::control::{PassEnd, PassRequest, Step, TurnPlan, TwoPass};
+use twopass_core::control::{PassEnd, PassRequest, PlannedTurn, Step, TurnPlan, TwoPass};
 
 use super::{TurnItem, TurnStream};
 use crate::ProviderError;
 
-/// One engine's side of one turn.
-pub(super) trait TextEngine: Send {
+/// One engine's side of one turn. What it is told and says is text after the prompt, which
+/// is its own matter.
+pub trait TextEngine: Send {
     /// Begins a pass.
     fn open(&mut self, pass: PassRequest)
     -> impl Future<Output = Result<(), ProviderError>> + Send;
@@ -22,11 +23,27 @@ pub(super) trait TextEngine: Send {
 }
 
 /// A step of a pass.
-pub(super) enum PassStep {
+#[derive(Debug)]
+pub enum PassStep {
     /// Text of the model.
     Text(String),
     /// The end, and what there is to say about it.
     End(Box<PassEnd>, Option<Diagnostic>),
+}
+
+/// Runs a planned turn over an engine: thought, answer, calls, whatever the plan says.
+///
+/// # Errors
+/// The first pass cannot be opened.
+pub async fn run_text_turn<E: TextEngine + 'static>(
+    planned: PlannedTurn,
+    engine: E,
+) -> Result<TurnStream, ProviderError> {
+    let mut turn = TextTurn::new(planned.plan, engine);
+    if let Some(pass) = turn.first_pass(planned.diagnostics) {
+        turn.engine.open(pass).await?;
+    }
+    Ok(turn.into_stream())
 }
 
 /// A turn under way.

@@ -1,6 +1,5 @@
 //! The endpoints, one file per family, and what they share.
 
-mod generate;
 mod health;
 mod models;
 
@@ -8,15 +7,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Router;
-use axum::extract::FromRef;
+use axum::extract::{FromRef, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use serde_json::Value;
 
-use crate::body::BodyLimits;
+use crate::body::{BodyLimits, JsonBytes};
+use crate::faces::{Chat, Face, Generate};
 use crate::models::Models;
-use crate::{Limits, Shutdown};
+use crate::{Limits, Shutdown, turn};
 
 /// What handlers need. Cheap to clone.
 #[derive(Clone)]
@@ -41,8 +41,16 @@ impl App {
         }))
     }
 
-    fn models(&self) -> &Models {
+    pub(crate) fn models(&self) -> &Models {
         &self.0.models
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    pub(crate) fn shutdown(&self) -> &Shutdown {
+        &self.0.shutdown
     }
 }
 
@@ -58,17 +66,28 @@ pub(crate) fn routers(app: App) -> (Router, Router) {
         .route("/health", get(health::health))
         .with_state(app.clone());
     let guarded = Router::new()
-        .route("/generate", post(generate::generate))
+        .route("/generate", turns(&Generate))
+        .route("/v1/chat/completions", turns(&Chat))
+        .route("/chat/completions", turns(&Chat))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::retrieve))
         .with_state(app);
     (open, guarded)
 }
 
+/// A path whose bodies ask for turns in this format.
+fn turns(face: &'static dyn Face) -> MethodRouter<App> {
+    post(
+        move |State(app): State<App>, JsonBytes(body): JsonBytes| async move {
+            turn::answer(app, face, body).await
+        },
+    )
+}
+
 fn json(value: &Value) -> Response {
     json_text(value.to_string())
 }
 
-fn json_text(text: String) -> Response {
+pub(crate) fn json_text(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }

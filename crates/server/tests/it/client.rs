@@ -39,7 +39,8 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 
-    /// `status kind param` of an error reply, after checking its shape.
+    /// `status kind param` of an error reply, after checking its shape: the native one,
+    /// OpenAI's, whose kind is its code, or Anthropic's, whose kind is its type.
     #[track_caller]
     pub(crate) fn error(&self) -> String {
         assert_eq!(
@@ -51,18 +52,17 @@ impl Reply {
         let error = body["error"]
             .as_object()
             .unwrap_or_else(|| panic!("no error: {body}"));
-        assert_eq!(
-            error.keys().collect::<Vec<_>>(),
-            ["kind", "message", "param"],
-            "{body}"
-        );
+        let keys: Vec<_> = error.keys().map(String::as_str).collect();
+        let kind = match keys.as_slice() {
+            ["kind", "message", "param"] => "kind",
+            ["message", "type", "param", "code"] => "code",
+            ["type", "message"] if body["type"] == "error" => "type",
+            _ => panic!("an unknown shape: {body}"),
+        };
         assert!(!error["message"].as_str().unwrap().is_empty(), "{body}");
-        let param = error["param"].as_str().unwrap_or("-");
-        format!(
-            "{} {} {param}",
-            self.status,
-            error["kind"].as_str().unwrap()
-        )
+        let param = error.get("param").and_then(Value::as_str).unwrap_or("-");
+        let kind = error[kind].as_str().unwrap();
+        format!("{} {kind} {param}", self.status)
     }
 }
 

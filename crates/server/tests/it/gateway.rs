@@ -215,7 +215,7 @@ async fn f5_upstream_failures_have_their_status() {
             "500 Internal Server Error",
             "",
             "oops".to_owned(),
-            "502 upstream_error -",
+            "500 upstream_error -",
         ),
         ("200 OK", "", "no json".to_owned(), "502 invalid_response -"),
     ] {
@@ -553,7 +553,7 @@ async fn s4_models_are_what_can_be_called() {
         assert!(reply.text().contains("`two/far-model`"), "{}", reply.text());
         assert_eq!(
             get(running.addr, &format!("/v1/models/{id}")).await.error(),
-            "404 not_found model"
+            "404 model_not_found model"
         );
     }
 }

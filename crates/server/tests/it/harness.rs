@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use twopass_provider::Provider;
 use twopass_provider::backend::{Embedded, VllmNative};
 use twopass_provider::config::{
-    ApiConfig, BackendKind, EngineConfig, OnError, ProviderConfig, ToolParserName,
+    ApiConfig, BackendKind, Config, EngineConfig, Environment, OnError, ProviderConfig,
+    ToolParserName,
 };
 use twopass_server::{Server, ServerOptions, Shutdown};
 
@@ -54,6 +56,14 @@ pub(crate) fn native_provider(name: &str, addr: SocketAddr) -> Provider {
     config.api.base_url = Some(format!("http://{addr}").parse().unwrap());
     let backend = VllmNative::new(&config).unwrap();
     Provider::new(config, Arc::new(backend))
+}
+
+/// A provider of this entry of a configuration file, over the chat service at this address.
+pub(crate) fn configured(address: &str, mut entry: Value) -> Provider {
+    entry["api_config"] = json!({"base_url": address, "max_retries": 0});
+    let config = json!({"providers": [entry]}).to_string();
+    let config = Config::parse(&config, "the test", Environment::of_pairs([])).unwrap();
+    Provider::from_entry(&config, None).unwrap()
 }
 
 /// A model of this path in the real engine. With `recites` it says what the last message

@@ -155,6 +155,17 @@ async fn f5_wrong_paths_methods_and_types() {
         (request("GET /nothing", ""), "404 not_found -", None),
         (request("GET /", ""), "404 not_found -", None),
         (request("GET /generate/more", ""), "404 not_found -", None),
+        (request("GET /v1/nothing", ""), "404 not_found -", None),
+        (
+            request("GET /v1/messages/nothing", ""),
+            "404 not_found_error -",
+            None,
+        ),
+        (
+            request("GET /v1/chat/completions", ""),
+            "405 method_not_allowed -",
+            Some("POST"),
+        ),
         (
             request("GET /v1/models/%FF", ""),
             "400 bad_request model",

@@ -423,11 +423,7 @@ impl StreamEncoder {
 
     /// Appends an error as the last event of a turn that failed.
     pub fn encode_error(&mut self, error: &ErrorBody, out: &mut String) {
-        let body = json!({
-            "type": "error",
-            "error": {"type": error_type(&error.kind), "message": error.message},
-        });
-        self.event(&body, out);
+        encode_event(Some("error"), &error.to_anthropic_json(), out);
     }
 
     fn begin(&mut self, out: &mut String) {
@@ -498,17 +494,5 @@ impl StreamEncoder {
     fn event(&self, event: &Value, out: &mut String) {
         let kind = event["type"].as_str();
         encode_event(kind, &event.to_string(), out);
-    }
-}
-
-/// The error type on this wire that stands for a kind of ours.
-fn error_type(kind: &str) -> &'static str {
-    match kind {
-        "auth" => "authentication_error",
-        "not_found" => "not_found_error",
-        "bad_request" | "context_length" => "invalid_request_error",
-        "rate_limited" | "quota_exhausted" => "rate_limit_error",
-        "overloaded" | "queue_full" => "overloaded_error",
-        _ => "api_error",
     }
 }

@@ -12,13 +12,15 @@
 //! Sources: OpenAI API reference; vLLM 0.32 and llama.cpp build 11549 as recorded; both
 //! read 2026-01.
 
+mod encoder;
 mod reply;
 mod request;
 mod stream;
 
-pub use reply::{decode_reply, encode_reply};
+pub use encoder::StreamEncoder;
+pub use reply::{decode_reply, encode_choices, encode_reply};
 pub use request::{decode_request, encode_request};
-pub use stream::{StreamDecoder, StreamEncoder};
+pub use stream::StreamDecoder;
 
 pub(crate) use reply::{finish_reason, read_stop, read_usage, usage_json};
 pub(crate) use request::{read_extra, read_thinking, read_utf8, response_format};

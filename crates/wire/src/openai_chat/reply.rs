@@ -21,6 +21,25 @@ pub fn decode_reply(body: &[u8], context: DecodeContext) -> Result<Reply, Fault>
 /// `reasoning`, since clients look for either.
 #[must_use]
 pub fn encode_reply(reply: &Reply, meta: &ReplyMeta) -> String {
+    encode_choices(std::slice::from_ref(reply), meta)
+}
+
+/// Writes the whole answers to a request for several (`n`). The prompt counts once.
+#[must_use]
+pub fn encode_choices(replies: &[Reply], meta: &ReplyMeta) -> String {
+    let choices: Vec<String> = replies.iter().enumerate().map(encode_choice).collect();
+    let mut body = Object::default();
+    body.text("id", &meta.id);
+    body.text("object", "chat.completion");
+    body.count("created", meta.created_s);
+    body.text("model", &meta.model);
+    body.raw("choices", &array(&choices));
+    let usages = replies.iter().map(|reply| reply.usage);
+    body.value("usage", &usage_json(&Usage::of_choices(usages)));
+    body.finish()
+}
+
+fn encode_choice((idx, reply): (usize, &Reply)) -> String {
     let mut message = Object::default();
     message.text("role", "assistant");
     if reply.content.is_empty() && !reply.tool_calls.is_empty() {
@@ -42,18 +61,11 @@ pub fn encode_reply(reply: &Reply, meta: &ReplyMeta) -> String {
         message.raw("tool_calls", &array(&calls));
     }
     let mut choice = Object::default();
-    choice.count("index", 0);
+    choice.count("index", idx as u64);
     choice.raw("message", &message.finish());
     choice.raw("logprobs", "null");
     choice.text("finish_reason", finish_reason(&reply.stop_reason));
-    let mut body = Object::default();
-    body.text("id", &meta.id);
-    body.text("object", "chat.completion");
-    body.count("created", meta.created_s);
-    body.text("model", &meta.model);
-    body.raw("choices", &format!("[{}]", choice.finish()));
-    body.value("usage", &usage_json(&reply.usage));
-    body.finish()
+    choice.finish()
 }
 
 /// The finish reason on OpenAI's wires, which know no others than these.

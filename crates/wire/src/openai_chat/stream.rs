@@ -1,19 +1,18 @@
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use twopass_core::chat::{Event, OpaqueItem, OpaqueKind, Reply, StopReason};
 
-use super::reply::{finish_reason, read_stop, read_usage, usage_json};
+use super::reply::{read_stop, read_usage};
 use crate::calls::Fragment;
 use crate::content::thinking_text;
-use crate::error::ErrorBody;
 use crate::facts::ReasoningField;
 use crate::fault::Fault;
 use crate::json::{Lenient, string};
-use crate::request::{DecodeContext, ReplyMeta};
-use crate::sse::{SseEvent, encode_event};
+use crate::request::DecodeContext;
+use crate::sse::SseEvent;
 use crate::turn::Turn;
 
 /// The data that ends a stream.
-const END_MARKER: &str = "[DONE]";
+pub(super) const END_MARKER: &str = "[DONE]";
 
 /// Reads a streamed answer, event by event.
 ///
@@ -347,165 +346,5 @@ fn kind(raw: &str) -> &'static str {
         Some(b'[') => "an array",
         Some(b't' | b'f') => "a boolean",
         _ => "a number",
-    }
-}
-
-/// Writes a turn's events as a stream: the server side.
-///
-/// Every piece bears the same id. Argument deltas are passed on as they come; calls that
-/// come whole are one piece. `Reclassified` has no form here: a server that must be exact
-/// holds text back until it is sure. What only the provider can read is not written.
-#[derive(Debug)]
-pub struct StreamEncoder {
-    meta: ReplyMeta,
-    /// True: usage is null in every piece, and a last piece tells it.
-    include_usage: bool,
-    began: bool,
-    block_ended: bool,
-    /// Calls that were announced, by their place among the calls of the stream.
-    calls: Vec<SentCall>,
-}
-
-#[derive(Debug)]
-struct SentCall {
-    call_idx: usize,
-    has_arguments: bool,
-}
-
-impl StreamEncoder {
-    /// An encoder at the start of a turn. `include_usage`: the client asked for usage.
-    #[must_use]
-    pub fn new(meta: ReplyMeta, include_usage: bool) -> Self {
-        Self {
-            meta,
-            include_usage,
-            began: false,
-            block_ended: false,
-            calls: Vec::new(),
-        }
-    }
-
-    /// Appends what this event adds to the stream, perhaps nothing.
-    pub fn encode(&mut self, event: &Event, out: &mut String) {
-        match event {
-            Event::ReasoningDelta(text) => {
-                let text = if std::mem::take(&mut self.block_ended) {
-                    format!("\n{text}")
-                } else {
-                    text.clone()
-                };
-                self.delta(&json!({"reasoning_content": text, "reasoning": text}), out);
-            }
-            Event::ReasoningBlockEnd => self.block_ended = true,
-            Event::TextDelta(text) => self.delta(&json!({"content": text}), out),
-            Event::CallStarted { call_idx, id, name } => self.begin_call(*call_idx, id, name, out),
-            Event::ArgumentsDelta { call_idx, text } => self.arguments(*call_idx, text, out),
-            Event::CallFinished { call_idx, call } => {
-                if !self.calls.iter().any(|sent| sent.call_idx == *call_idx) {
-                    self.begin_call(*call_idx, &call.id, &call.name, out);
-                }
-                let is_new = self
-                    .calls
-                    .iter()
-                    .any(|sent| sent.call_idx == *call_idx && !sent.has_arguments);
-                if is_new {
-                    self.arguments(*call_idx, call.arguments.as_text(), out);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Appends an empty delta: a sign of life that clients with an idle clock count.
-    pub fn encode_alive(&mut self, out: &mut String) {
-        self.delta(&json!({}), out);
-    }
-
-    /// Appends the end of the turn: finish reason, usage if it was asked for, end marker.
-    pub fn encode_done(&mut self, reply: &Reply, out: &mut String) {
-        if !self.began {
-            self.delta(&json!({}), out);
-        }
-        let choice = json!({
-            "index": 0,
-            "delta": {},
-            "logprobs": null,
-            "finish_reason": finish_reason(&reply.stop_reason),
-        });
-        self.chunk(&json!([choice]), None, out);
-        if self.include_usage {
-            self.chunk(&json!([]), Some(usage_json(&reply.usage)), out);
-        }
-        encode_event(None, END_MARKER, out);
-    }
-
-    /// Appends an error as the last event of a turn that failed.
-    pub fn encode_error(&mut self, error: &ErrorBody, out: &mut String) {
-        let body = json!({"error": {
-            "message": error.message,
-            "type": error.kind,
-            "code": error.kind,
-            "param": error.param,
-        }});
-        encode_event(None, &body.to_string(), out);
-        encode_event(None, END_MARKER, out);
-    }
-
-    fn begin_call(&mut self, call_idx: usize, id: &str, name: &str, out: &mut String) {
-        let index = self.calls.len();
-        self.calls.push(SentCall {
-            call_idx,
-            has_arguments: false,
-        });
-        let call = json!({
-            "index": index,
-            "id": id,
-            "type": "function",
-            "function": {"name": name, "arguments": ""},
-        });
-        self.delta(&json!({"tool_calls": [call]}), out);
-    }
-
-    fn arguments(&mut self, call_idx: usize, text: &str, out: &mut String) {
-        let Some(index) = self.calls.iter().position(|sent| sent.call_idx == call_idx) else {
-            return;
-        };
-        self.calls[index].has_arguments = true;
-        let call = json!({"index": index, "function": {"arguments": text}});
-        self.delta(&json!({"tool_calls": [call]}), out);
-    }
-
-    fn delta(&mut self, delta: &Value, out: &mut String) {
-        let mut delta = delta.clone();
-        if !std::mem::replace(&mut self.began, true)
-            && let Value::Object(fields) = &mut delta
-        {
-            // First of all the role, alone among fields that clients look for first.
-            let mut first = Map::new();
-            first.insert("role".to_owned(), "assistant".into());
-            first.append(fields);
-            *fields = first;
-        }
-        let choice = json!({
-            "index": 0,
-            "delta": delta,
-            "logprobs": null,
-            "finish_reason": null,
-        });
-        self.chunk(&json!([choice]), None, out);
-    }
-
-    fn chunk(&mut self, choices: &Value, usage: Option<Value>, out: &mut String) {
-        let mut chunk = json!({
-            "id": self.meta.id,
-            "object": "chat.completion.chunk",
-            "created": self.meta.created_s,
-            "model": self.meta.model,
-            "choices": choices,
-        });
-        if self.include_usage {
-            chunk["usage"] = usage.unwrap_or(Value::Null);
-        }
-        encode_event(None, &chunk.to_string(), out);
     }
 }

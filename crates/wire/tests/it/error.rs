@@ -58,6 +58,7 @@ fn our_body_is_exact_and_long_texts_are_cut() {
         kind: "bad_request".to_owned(),
         message: "a \"b\"".to_owned(),
         param: None,
+        ..ErrorBody::default()
     };
     assert_eq!(
         body.to_json(),

@@ -94,6 +94,7 @@ fn errors_in_the_stream_are_errors() {
         kind: "queue_full".to_owned(),
         message: "busy".to_owned(),
         param: None,
+        ..ErrorBody::default()
     };
     let mut out = String::new();
     StreamEncoder::new().encode_error(&body, &mut out);

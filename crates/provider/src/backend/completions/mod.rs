@@ -18,7 +18,7 @@ use tokio::sync::OnceCell;
 use twopass_core::chat::Request;
 use twopass_core::control::{Means, TurnSettings, plan_turn};
 
-use super::text_turn::{TextTurn, unix_now};
+use super::text_turn::{run_text_turn, unix_now};
 use super::{Backend, TurnStream};
 use crate::ProviderError;
 use crate::config::ProviderConfig;
@@ -63,11 +63,7 @@ impl Completions {
         let remote = Arc::clone(self.remote().await?);
         let planned = plan_turn(&request, &remote.model, &self.settings, unix_now())?;
         let side = Side::new(remote, request, &planned.prompt).await?;
-        let mut turn = TextTurn::new(planned.plan, side);
-        if let Some(pass) = turn.first_pass(planned.diagnostics) {
-            turn.engine.start(pass).await?;
-        }
-        Ok(turn.into_stream())
+        run_text_turn(planned, side).await
     }
 }
 

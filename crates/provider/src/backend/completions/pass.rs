@@ -115,7 +115,7 @@ impl Side {
     }
 
     /// Begins a pass.
-    pub(super) async fn start(&mut self, pass: PassRequest) -> Result<(), ProviderError> {
+    async fn start(&mut self, pass: PassRequest) -> Result<(), ProviderError> {
         let fresh = pass.continuation.strip_prefix(&self.said).ok_or_else(|| {
             ProviderError::new(
                 ErrorKind::Internal,
