@@ -21,7 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("twopass-tui", &["twopass-agent"]),
     ("twopass-python", &["twopass-agent"]),
     ("twopass-replay", &[]),
-    ("twopass-cases", &["twopass-agent", "twopass-replay"]),
+    ("twopass-cases", &["twopass-server", "twopass-replay"]),
     ("twopass-fuzz", &["twopass-wire"]),
     ("twopass", &["twopass-agent"]),
     ("twopass-cli", &["twopass-server", "twopass-tui", "twopass"]),
