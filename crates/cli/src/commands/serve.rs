@@ -3,7 +3,8 @@ use std::io;
 use std::process::ExitCode;
 
 use serde_json::json;
-use twopass_provider::{ErrorKind, Provider};
+use twopass_provider::config::BackendKind;
+use twopass_provider::{ErrorKind, Provider, ProviderConfig};
 use twopass_server::{ServerOptions, serve};
 
 use crate::args::{ServeArgs, Shared};
@@ -27,6 +28,14 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
         ..ServerOptions::default()
     };
     setup::pull_missing(&config, &entries).await?;
+    let serves_here = |entry: &&ProviderConfig| entry.backend == BackendKind::Embedded;
+    if entries.iter().any(serves_here)
+        && let Err(failure) = setup::pull_embedder(&config).await
+        && let Some(message) = failure.message()
+    {
+        // Turns need no vectors.
+        say(&format!("without embeddings: {message}"));
+    }
     let providers = entries
         .iter()
         .map(|entry| Provider::from_entry(&config, Some(&entry.name)))

@@ -54,10 +54,9 @@ fn vectors_of_lines_as_json_lines() {
 fn what_cannot_be_is_one_line() {
     let served = Served::start(Answer::json(404, &json!({"error": {"message": "no"}})));
     let place = place(&served);
-    let rows: [(&[&str], &str, &str); 3] = [
+    let rows: [(&[&str], &str, &str); 2] = [
         (&["embed"], "a\n\nb", "line 2 of stdin is empty"),
         (&["embed"], "a", "HTTP 404: no"),
-        (&["embed", "--model", "wordllama-256"], "a", "not built yet"),
     ];
     for (args, stdin, expect) in rows {
         let ran = place.run_with(args, stdin.as_bytes());
@@ -65,4 +64,19 @@ fn what_cannot_be_is_one_line() {
         assert!(ran.stderr.contains(expect), "{}", ran.stderr);
         assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
     }
+}
+
+/// The default of a machine without configuration: a table in this process.
+#[test]
+fn j1_without_configuration() {
+    let model = std::env::var("TWOPASS_TEST_MODEL").expect("`cargo xtask test` sets it");
+    let folder = std::path::Path::new(&model).parent().unwrap().to_owned();
+    let place = Place::new();
+    let mut command = place.command(&["embed", "--json"]);
+    command.env("TWOPASS_MODELS_DIR", folder);
+    let ran = place.ran_with(command, b"Paris");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let line: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(line["model"], "wordllama-256");
+    assert_eq!(line["embedding"].as_array().map(Vec::len), Some(256));
 }

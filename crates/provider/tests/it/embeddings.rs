@@ -127,25 +127,96 @@ async fn sizes_never_mix_and_a_fixed_size_is_not_asked_for() {
     assert_eq!(server.requests()[1].json().get("dimensions"), None);
 }
 
+/// The folder of the test models, which holds the table of `wordllama-256`.
+#[cfg(feature = "embedded")]
+fn here(section: &str) -> Provider {
+    let model = std::env::var("TWOPASS_TEST_MODEL").expect("`cargo xtask test` sets it");
+    let folder = std::path::Path::new(&model).parent().unwrap().to_owned();
+    let yaml = format!("providers:\n  - {{name: n, provider_backend: embedded}}\n{section}");
+    let environment = Environment::of_pairs([("TWOPASS_MODELS_DIR", folder.to_str().unwrap())]);
+    let config = Config::parse(&yaml, "t.yaml", environment).unwrap();
+    Provider::from_entry(&config, None).unwrap()
+}
+
+/// Expected numbers: the model's own Python package, version 0.4.0.post1.
+#[cfg(feature = "embedded")]
+#[tokio::test]
+async fn j1_vectors_of_this_process() {
+    let texts = [
+        "The capital of France is Paris.",
+        "Paris is the main city of France",
+        "a recipe for pancakes",
+        " ",
+        "naïve 日本語 🦀",
+    ]
+    .map(str::to_owned);
+    let got = here("").embed(&texts).await.unwrap();
+    assert_eq!(
+        (got.model.as_str(), got.prompt_tokens),
+        ("wordllama-256", 34)
+    );
+    let heads: Vec<Vec<f32>> = got.vectors.iter().map(|v| v[..3].to_vec()).collect();
+    let expect = [
+        [0.07239, -0.06916, -0.03098],
+        [0.04755, -0.07733, -0.02881],
+        [0.03434, 0.13612, 0.01707],
+        [-0.09048, -0.00687, 0.01959],
+        [-0.09554, 0.12518, 0.04719],
+    ];
+    for (head, expect) in heads.iter().flatten().zip(expect.iter().flatten()) {
+        assert!((head - expect).abs() < 1e-4, "{heads:?}");
+    }
+    let alike = |a: usize, b: usize| -> f32 {
+        let pairs = got.vectors[a].iter().zip(&got.vectors[b]);
+        pairs.map(|(a, b)| a * b).sum()
+    };
+    assert!((alike(0, 1) - 0.9051).abs() < 1e-3 && alike(0, 2) < 0.1);
+
+    let small = here("embeddings: {dimensions: 64}\n");
+    let vector = small.embed(&texts[..1]).await.unwrap().vectors.remove(0);
+    assert!(
+        vector.len() == 64 && (vector[0] - 0.12412).abs() < 1e-4,
+        "{vector:?}"
+    );
+    let wrong = here("embeddings: {dimensions: 100}\n");
+    let error = wrong.embed(&texts).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DimensionMismatch);
+    let other = here("embeddings: {model: e}\n");
+    let error = other.embed(&texts).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(
+        error
+            .to_string()
+            .contains("`e` makes no vectors in this process"),
+        "{error}"
+    );
+    let error = here("").embed(&[String::new()]).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.param()),
+        (ErrorKind::BadRequest, Some("input"))
+    );
+}
+
+/// A service that fails is followed by the model of this process, if that is configured.
+#[cfg(feature = "embedded")]
+#[tokio::test]
+async fn j10_a_model_of_this_process_is_a_fallback() {
+    let missing = "embeddings: {dimensions: 64, fallback: {model: wordllama-256}, model: e}\n";
+    let got = here(missing).embed(&["a".to_owned()]).await.unwrap();
+    assert!(got.fallback_used && got.vectors[0].len() == 64);
+}
+
 #[tokio::test]
 async fn who_makes_no_vectors_says_so() {
-    let rows = [
-        ("openai", "", ErrorKind::NotBuilt, "not built yet"),
-        (
-            "anthropic",
-            "embeddings: {model: e}\n",
-            ErrorKind::Config,
-            "makes no embeddings",
-        ),
-    ];
-    for (backend, section, kind, text) in rows {
-        let server = play(vec![vectors("e", &[&[1.0]])]).await;
-        let error = embed(&server, backend, section, &["a"]).await.unwrap_err();
-        assert_eq!(error.kind(), kind, "{error}");
-        assert!(error.to_string().contains(text), "{error}");
-        assert!(server.requests().is_empty());
-        assert!(!format!("{error} {error:?}").contains("sk-vectors"));
-    }
+    let server = play(vec![vectors("e", &[&[1.0]])]).await;
+    let section = "embeddings: {model: e}\n";
+    let error = embed(&server, "anthropic", section, &["a"])
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("makes no embeddings"), "{error}");
+    assert!(server.requests().is_empty());
+    assert!(!format!("{error} {error:?}").contains("sk-vectors"));
 }
 
 #[test]
