@@ -9,6 +9,7 @@ mod files;
 mod workspace;
 
 mod fixtures;
+mod postgres;
 mod python;
 mod server;
 mod setup;

@@ -81,6 +81,17 @@ fn require(needs: &[Need]) -> anyhow::Result<()> {
         .iter()
         .flat_map(|need| need.packages.iter().copied())
         .collect();
+    install(&names, &packages)?;
+    for need in missing {
+        if !(need.present)() {
+            bail!("{} is still missing after it was installed", need.name);
+        }
+    }
+    Ok(())
+}
+
+/// Installs packages of Debian.
+pub(crate) fn install(names: &str, packages: &[&str]) -> anyhow::Result<()> {
     let by_hand = format!("apt-get install -y {}", packages.join(" "));
     if !have("apt-get") {
         bail!("missing on this machine: {names} (on Debian: {by_hand}); install it and try again");
@@ -90,16 +101,11 @@ fn require(needs: &[Need]) -> anyhow::Result<()> {
     };
     eprintln!("installing {names} with apt-get");
     let mut install = vec!["apt-get", "install", "-y", "--no-install-recommends"];
-    install.extend(&packages);
+    install.extend(packages);
     // The package lists of a fresh machine may be empty or old.
     for command in [&["apt-get", "update"][..], &install] {
         run_quiet(&mut privileged(prefix, command))
             .with_context(|| format!("run this by hand and try again: sudo {by_hand}"))?;
-    }
-    for need in missing {
-        if !(need.present)() {
-            bail!("{} is still missing after `{by_hand}`", need.name);
-        }
     }
     Ok(())
 }

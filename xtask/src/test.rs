@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
+use crate::postgres::{self, Postgres};
 use crate::workspace::{Workspace, spelt};
 use crate::{Outcome, fixtures, setup};
 
@@ -49,10 +50,20 @@ pub(crate) fn counted(
     command
         .env(fixtures::TEST_MODEL, models.smollm2)
         .env(fixtures::TEST_QWEN3, models.qwen3);
+    // Held until the tests are done.
+    let postgres = needs_postgres(arguments).then(Postgres::start).flatten();
+    if let Some(postgres) = &postgres {
+        command.env(postgres::TEST_POSTGRES, &postgres.url);
+    }
     let (count, success) = run_counted(&mut command)?;
     // Success without a single test would be a run that looked at nothing.
     let good = success && count.n_failed == 0 && count.n_passed > 0;
     Ok((count, if good { Outcome::Done } else { Outcome::Failed }))
+}
+
+/// Whether the store is among what is tested.
+fn needs_postgres(arguments: &[String]) -> bool {
+    !selects_package(arguments) || arguments.iter().any(|word| word.contains("twopass-store"))
 }
 
 fn selects_package(arguments: &[String]) -> bool {
