@@ -42,11 +42,16 @@
 #![warn(missing_docs)]
 
 mod approval;
+mod blocking;
+pub mod builtin;
 mod context;
 mod error;
+pub mod memory;
 mod output;
 mod registry;
+mod sandbox;
 mod tool;
+pub mod working_memory;
 mod workspace;
 
 pub use approval::{Consent, Decision, Effect, Policy};
@@ -54,5 +59,6 @@ pub use context::{Limits, ToolContext};
 pub use error::{ErrorKind, ToolError};
 pub use output::{ToolOutput, cut_middle};
 pub use registry::ToolRegistry;
+pub use sandbox::{FileAccess, NetworkAccess, Sandbox};
 pub use tool::{FnTool, JsonObject, Tool, TypedTool, typed};
-pub use workspace::Workspace;
+pub use workspace::{MAX_FILE_BYTES, Workspace};

@@ -6,11 +6,13 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use twopass_core::chat::{Arguments, ToolCall, ToolSpec};
+use twopass_core::chat::ToolSpec;
 use twopass_tools::{
     Consent, Decision, Effect, ErrorKind, FnTool, Limits, Policy, ToolContext, ToolError,
     ToolOutput, ToolRegistry, TypedTool, Workspace,
 };
+
+use crate::call;
 
 /// Repeats a text a number of times. Use it to test the registry. It has no other use.
 #[derive(Deserialize, JsonSchema)]
@@ -65,23 +67,12 @@ fn stub(name: &str, effect: Effect) -> Arc<FnTool> {
     Arc::new(FnTool::new(spec, effect, answer))
 }
 
-fn call(name: &str, arguments: &str) -> ToolCall {
-    ToolCall {
-        id: "call_1".to_owned(),
-        name: name.to_owned(),
-        arguments: Arguments::from_text(arguments).unwrap(),
-    }
-}
-
 fn context() -> ToolContext {
     ToolContext::new(Workspace::open(std::env::temp_dir()).unwrap())
 }
 
-/// Runs one call with nobody asked.
 async fn run(registry: &ToolRegistry, name: &str, arguments: &str) -> ToolOutput {
-    registry
-        .run(&call(name, arguments), &context(), Consent::NotAsked)
-        .await
+    crate::run(registry, &context(), name, arguments).await
 }
 
 /// One type gives description, schema and check.
