@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Parse(ParseArgs),
     /// Print the prompt that a model would see
     Render(RenderArgs),
+    /// Print the tools of agents, in the form of any wire
+    Tools(ToolsArgs),
     /// Print the vector of each line of stdin
     Embed(EmbedArgs),
     /// List, fetch and inspect local models
@@ -175,6 +177,42 @@ pub(crate) struct RenderArgs {
     /// A JSON file with the tools
     #[arg(long, value_name = "FILE")]
     pub(crate) tools: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ToolsArgs {
+    /// Print them as this wire sends them, or as text for a prompt
+    #[arg(long, value_name = "STYLE")]
+    pub(crate) style: Option<ToolStyleArg>,
+    /// Add the tools that edit working memory in this way
+    #[arg(long, value_name = "STRATEGY")]
+    pub(crate) memory: Option<MemoryStrategyArg>,
+    /// Say what a model would miss in their descriptions
+    #[arg(long, conflicts_with = "style")]
+    pub(crate) lint: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ToolStyleArg {
+    /// Chat Completions
+    Openai,
+    /// OpenAI Responses
+    Responses,
+    /// Anthropic Messages
+    Anthropic,
+    /// The system text for models that write Hermes blocks
+    Hermes,
+    /// Text for people and prompts
+    Markdown,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum MemoryStrategyArg {
+    Overwrite,
+    PatchAndReplace,
+    AppendAndDelete,
+    Update,
 }
 
 #[derive(Debug, ClapArgs)]

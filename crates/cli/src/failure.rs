@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind as ClapErrorKind};
 use twopass_core::chat::{BadRequest, Reply};
 use twopass_provider::{ErrorKind, ProviderError};
+use twopass_tools::ToolError;
 use twopass_wire::error::ErrorBody;
 
 /// The exit code of a negative result.
@@ -91,6 +92,12 @@ impl From<ProviderError> for Failure {
             body: error.to_body(),
             hint: None,
         }
+    }
+}
+
+impl From<ToolError> for Failure {
+    fn from(error: ToolError) -> Self {
+        Self::of(ErrorKind::Internal, error.to_string())
     }
 }
 

@@ -45,6 +45,7 @@ mod approval;
 mod blocking;
 pub mod builtin;
 mod context;
+mod describe;
 mod error;
 pub mod memory;
 mod output;
@@ -56,9 +57,22 @@ mod workspace;
 
 pub use approval::{Consent, Decision, Effect, Policy};
 pub use context::{Limits, ToolContext};
+pub use describe::{lint, to_markdown};
 pub use error::{ErrorKind, ToolError};
 pub use output::{ToolOutput, cut_middle};
 pub use registry::ToolRegistry;
 pub use sandbox::{FileAccess, NetworkAccess, Sandbox};
 pub use tool::{FnTool, JsonObject, Tool, TypedTool, typed};
 pub use workspace::{MAX_FILE_BYTES, Workspace};
+
+/// The tools that every agent and every mode has (rows I1, I3): those of [`builtin`], with
+/// commands in this sandbox, and `recall_memory` and `store_memory` on this memory.
+///
+/// # Errors
+/// None with the names of this crate; kind [`ErrorKind::BadName`] were one taken twice.
+pub fn base_registry(sandbox: Sandbox, memory: &memory::Memory) -> Result<ToolRegistry, ToolError> {
+    let registry = ToolRegistry::new();
+    builtin::register(&registry, sandbox)?;
+    memory.register(&registry)?;
+    Ok(registry)
+}

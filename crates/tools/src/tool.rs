@@ -108,7 +108,7 @@ fn spec_of<Args: JsonSchema>(name: &str) -> Result<ToolSpec, ToolError> {
     };
     schema.shift_remove("title");
     let description = match schema.shift_remove("description") {
-        Some(Value::String(text)) => text,
+        Some(Value::String(text)) => one_line_per_paragraph(&text),
         _ => return Err(bad("have no doc comment")),
     };
     if schema.get("additionalProperties") != Some(&Value::Bool(false)) {
@@ -119,7 +119,7 @@ fn spec_of<Args: JsonSchema>(name: &str) -> Result<ToolSpec, ToolError> {
         .entry("properties")
         .or_insert_with(|| Value::Object(JsonObject::new()));
     let mut parameters = Value::Object(schema);
-    drop_rust_formats(&mut parameters);
+    drop_rust_traces(&mut parameters);
     Ok(ToolSpec {
         name: name.to_owned(),
         description,
@@ -127,9 +127,9 @@ fn spec_of<Args: JsonSchema>(name: &str) -> Result<ToolSpec, ToolError> {
     })
 }
 
-/// Takes away `format: uint32` and the like: no JSON Schema format, and strict services
-/// refuse what they do not know.
-fn drop_rust_formats(schema: &mut Value) {
+/// Takes away what Rust brings along: `format: uint32` and the like, which is no JSON Schema
+/// format and refused by strict services, and the line ends of doc comments.
+fn drop_rust_traces(schema: &mut Value) {
     let Value::Object(members) = schema else {
         return;
     };
@@ -142,17 +142,29 @@ fn drop_rust_formats(schema: &mut Value) {
     if is_numeric {
         members.shift_remove("format");
     }
+    if let Some(Value::String(text)) = members.get_mut("description") {
+        *text = one_line_per_paragraph(text);
+    }
     if let Some(Value::Object(properties)) = members.get_mut("properties") {
-        properties.values_mut().for_each(drop_rust_formats);
+        properties.values_mut().for_each(drop_rust_traces);
     }
     if let Some(items) = members.get_mut("items") {
-        drop_rust_formats(items);
+        drop_rust_traces(items);
     }
     for key in ["anyOf", "oneOf", "allOf", "prefixItems"] {
         if let Some(Value::Array(branches)) = members.get_mut(key) {
-            branches.iter_mut().for_each(drop_rust_formats);
+            branches.iter_mut().for_each(drop_rust_traces);
         }
     }
+}
+
+/// Doc comments are broken where the source's margin is.
+fn one_line_per_paragraph(text: &str) -> String {
+    let paragraphs = text.split("\n\n").map(|paragraph| {
+        let words: Vec<&str> = paragraph.split_whitespace().collect();
+        words.join(" ")
+    });
+    paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
 type Handler = dyn Fn(JsonObject, ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>>

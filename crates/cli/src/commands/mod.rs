@@ -7,3 +7,4 @@ pub(crate) mod models;
 pub(crate) mod parse;
 pub(crate) mod render;
 pub(crate) mod serve;
+pub(crate) mod tools;

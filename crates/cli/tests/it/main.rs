@@ -13,3 +13,4 @@ mod parse;
 mod real_model;
 mod run;
 mod served;
+mod tools;

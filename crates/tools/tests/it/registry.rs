@@ -303,3 +303,37 @@ async fn a_call_that_hangs_breaks_or_floods_is_one_result() {
     assert!(output.truncated && !output.is_error());
     assert!(output.text.starts_with("head") && output.text.ends_with("tail"));
 }
+
+/// Everything that we describe to a model passes the lint, memory tools included.
+#[tokio::test]
+async fn h3_i1_i3_our_own_tools_are_described_well() {
+    use twopass_tools::memory::Memory;
+    use twopass_tools::working_memory::{Strategy, WorkingMemory};
+    use twopass_tools::{Sandbox, base_registry, lint};
+
+    let registry = base_registry(Sandbox::default(), &Memory::in_process(None).unwrap()).unwrap();
+    let names: Vec<String> = registry.specs().into_iter().map(|spec| spec.name).collect();
+    assert_eq!(
+        names,
+        [
+            "read_file",
+            "create_file",
+            "edit_file",
+            "list_directory",
+            "search_codebase",
+            "execute_bash",
+            "recall_memory",
+            "store_memory"
+        ]
+    );
+    for strategy in Strategy::ALL {
+        assert_eq!(Strategy::from_name(strategy.as_str()), Some(strategy));
+        WorkingMemory::default()
+            .register(&registry, strategy)
+            .unwrap();
+    }
+    assert_eq!(registry.specs().len(), 14);
+    for spec in registry.specs() {
+        assert_eq!(lint(&spec), Vec::<String>::new(), "{}", spec.name);
+    }
+}
