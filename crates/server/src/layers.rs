@@ -13,15 +13,12 @@ use crate::api_error::{ApiError, method_not_allowed, not_found};
 use crate::auth::{Keys, require_key};
 use crate::faces::ErrorForm;
 use crate::host_guard::require_local_host;
+use crate::observe;
+use crate::routes::App;
 
 /// The whole application: `open` paths for everyone, `guarded` ones (and unknown ones) for
 /// those who may.
-pub(crate) fn wrap(
-    open: Router,
-    guarded: Router,
-    keys: Option<Keys>,
-    shutdown: &Shutdown,
-) -> Router {
+pub(crate) fn wrap(open: Router, guarded: Router, keys: Option<Keys>, app: &App) -> Router {
     let guarded = guarded
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found);
@@ -31,9 +28,10 @@ pub(crate) fn wrap(
     };
     open.method_not_allowed_fallback(method_not_allowed)
         .merge(guarded)
-        .layer(from_fn_with_state(shutdown.clone(), answer_until_cut))
+        .layer(from_fn_with_state(app.shutdown().clone(), answer_until_cut))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn(ErrorForm::write))
+        .layer(from_fn_with_state(app.metrics().clone(), observe::watch))
 }
 
 /// Ends a request that is still without an answer when the server must go.

@@ -16,6 +16,7 @@ mod ids;
 mod layers;
 mod listener;
 mod models;
+mod observe;
 mod options;
 mod peer;
 mod routes;

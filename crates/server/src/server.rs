@@ -96,8 +96,8 @@ impl Server {
     pub async fn run(self, shutdown: &Shutdown) {
         let limits = self.options.limits;
         let app = App::new(self.models, limits, shutdown.clone());
-        let (open, guarded) = routes::routers(app);
-        let app = layers::wrap(open, guarded, self.keys, shutdown);
+        let (open, guarded) = routes::routers(app.clone());
+        let app = layers::wrap(open, guarded, self.keys, &app);
         listener::run(self.listener, app, limits, shutdown).await;
     }
 }

@@ -19,6 +19,7 @@ use twopass_provider::{ErrorKind, TurnItem};
 use crate::Shutdown;
 use crate::api_error::{ApiError, ApiErrorKind};
 use crate::faces::Encoder;
+use crate::observe::Watch;
 
 /// A comment: every reader skips it.
 const HEARTBEAT: &str = ": keep-alive\n\n";
@@ -33,6 +34,8 @@ pub(crate) struct SsePlan {
     pub(crate) shutdown: Shutdown,
     /// Turns that are to end.
     pub(crate) n_turns: usize,
+    /// Where it is noted how they go.
+    pub(crate) watch: Watch,
 }
 
 /// An item of the turn with this number.
@@ -104,10 +107,12 @@ impl<S: Stream<Item = Numbered> + Unpin> Running<S> {
             };
             let error = match item {
                 Ok(Some((choice, Ok(TurnItem::Event(event))))) => {
+                    self.plan.watch.output();
                     self.encoder.event(choice, &event, &mut out);
                     None
                 }
                 Ok(Some((choice, Ok(TurnItem::Done(reply))))) => {
+                    self.plan.watch.used(&reply.usage);
                     self.encoder.done(choice, &reply, &mut out);
                     self.plan.n_turns = self.plan.n_turns.saturating_sub(1);
                     if self.plan.n_turns == 0 {
@@ -132,6 +137,7 @@ impl<S: Stream<Item = Numbered> + Unpin> Running<S> {
     }
 
     fn fail(mut self, error: &ApiError, mut out: String) -> (String, Option<Self>) {
+        self.plan.watch.failed(error.kind);
         self.encoder.error(&error.to_event(), &mut out);
         (out, None)
     }
@@ -162,6 +168,7 @@ mod tests {
             heartbeat: BEAT,
             shutdown: shutdown.clone(),
             n_turns: 1,
+            watch: Watch::new("/test".to_owned()),
         };
         sse_response(turns, Box::new(StreamEncoder::new()), plan)
     }

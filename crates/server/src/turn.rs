@@ -23,6 +23,8 @@ use twopass_wire::ReplyMeta;
 use crate::api_error::ApiError;
 use crate::faces::{About, Ask, Face};
 use crate::ids::new_id;
+use crate::models::model_id;
+use crate::observe::Watch;
 use crate::routes::{self, App};
 use crate::sse::{SsePlan, sse_response};
 
@@ -34,10 +36,11 @@ pub(crate) async fn answer(
     app: App,
     face: &'static dyn Face,
     body: Bytes,
+    watch: Watch,
 ) -> Result<Response, ApiError> {
     let ask = decode(face, body).await?;
     let streamed = ask.stream;
-    let turn = Turn::plan(&app, face, ask)?;
+    let turn = Turn::plan(&app, face, ask, watch)?;
     if streamed {
         turn.stream(&app, face).await
     } else {
@@ -58,11 +61,13 @@ struct Turn {
     provider: Provider,
     request: Request,
     about: About,
+    watch: Watch,
 }
 
 impl Turn {
-    fn plan(app: &App, face: &'static dyn Face, ask: Ask) -> Result<Self, ApiError> {
+    fn plan(app: &App, face: &'static dyn Face, ask: Ask, watch: Watch) -> Result<Self, ApiError> {
         let provider = app.models().pick(ask.model.as_deref())?.clone();
+        watch.picked(provider.name(), model_id(&provider));
         let mut options = ask.options;
         if !ask.stream {
             options.delivery = Delivery::Whole;
@@ -81,6 +86,7 @@ impl Turn {
                 meta,
                 wishes: ask.wishes,
             },
+            watch,
         })
     }
 
@@ -96,6 +102,9 @@ impl Turn {
         let turns = (0..self.about.wishes.n_choices)
             .map(|choice| self.provider.generate(self.request(choice)));
         let replies = try_join_all(turns).await?;
+        for reply in &replies {
+            self.watch.used(&reply.usage);
+        }
         Ok(routes::json_text(face.encode_whole(&replies, &self.about)))
     }
 
@@ -108,6 +117,7 @@ impl Turn {
             heartbeat,
             shutdown: app.shutdown().clone(),
             n_turns: turns.len(),
+            watch: self.watch,
         };
         let items = turns.into_iter().enumerate().map(|(choice, turn)| {
             let provider = self.provider.clone();

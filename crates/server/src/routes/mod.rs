@@ -1,21 +1,23 @@
 //! The endpoints, one file per family, and what they share.
 
 mod health;
+mod metrics;
 mod models;
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
+use axum::{Extension, Router};
 use serde_json::Value;
 
 use crate::body::{BodyLimits, JsonBytes};
 use crate::faces::{Chat, Face, Generate};
 use crate::models::Models;
+use crate::observe::{Metrics, Watch};
 use crate::{Limits, Shutdown, turn};
 
 /// What handlers need. Cheap to clone.
@@ -27,6 +29,7 @@ struct Inner {
     limits: Limits,
     bodies: BodyLimits,
     shutdown: Shutdown,
+    metrics: Metrics,
     started: SystemTime,
 }
 
@@ -37,6 +40,7 @@ impl App {
             limits,
             bodies: BodyLimits::new(&limits),
             shutdown,
+            metrics: Metrics::new(),
             started: SystemTime::now(),
         }))
     }
@@ -47,6 +51,10 @@ impl App {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.limits
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.0.metrics
     }
 
     pub(crate) fn shutdown(&self) -> &Shutdown {
@@ -69,6 +77,7 @@ pub(crate) fn routers(app: App) -> (Router, Router) {
         .route("/generate", turns(&Generate))
         .route("/v1/chat/completions", turns(&Chat))
         .route("/chat/completions", turns(&Chat))
+        .route("/metrics", get(metrics::metrics))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::retrieve))
         .with_state(app);
@@ -78,8 +87,10 @@ pub(crate) fn routers(app: App) -> (Router, Router) {
 /// A path whose bodies ask for turns in this format.
 fn turns(face: &'static dyn Face) -> MethodRouter<App> {
     post(
-        move |State(app): State<App>, JsonBytes(body): JsonBytes| async move {
-            turn::answer(app, face, body).await
+        move |State(app): State<App>,
+              Extension(watch): Extension<Watch>,
+              JsonBytes(body): JsonBytes| async move {
+            turn::answer(app, face, body, watch).await
         },
     )
 }

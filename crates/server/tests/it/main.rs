@@ -8,5 +8,6 @@ mod upstream;
 mod chat;
 mod gateway;
 mod malformed;
+mod metrics;
 mod model;
 mod sockets;

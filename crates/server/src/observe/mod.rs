@@ -1,0 +1,136 @@
+//! What became of each request: counted for `/metrics`, told in the access log.
+//!
+//! The layer [`watch`] gives every request a [`Watch`]. The way of a turn notes on it what it
+//! learns (provider, first output, usage, a failure after the head). When the last byte of the
+//! reply has left, or the client has gone, the watch is closed: once for every request, so
+//! that each is accounted for.
+
+mod body;
+mod metrics;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use twopass_core::chat::Usage;
+
+use crate::api_error::{ApiError, ApiErrorKind};
+use body::Watched;
+
+pub(crate) use metrics::{CONTENT_TYPE as METRICS_TYPE, Metrics};
+
+/// The outcome of a request whose client went away before the end.
+const CLIENT_GONE: &str = "client_gone";
+/// The outcome of a request that was answered.
+const OK: &str = "ok";
+
+/// What is known of one request. Clones are the same request.
+#[derive(Clone)]
+pub(crate) struct Watch(Arc<Mutex<Facts>>);
+
+/// What is known of a request at its end.
+#[derive(Debug, Clone)]
+struct Facts {
+    started: Instant,
+    /// The path's pattern, or `unknown`: never what a client wrote.
+    route: String,
+    provider: Option<String>,
+    model: Option<String>,
+    first_output: Option<Duration>,
+    usage: Usage,
+    failed: Option<&'static str>,
+}
+
+impl Watch {
+    pub(crate) fn new(route: String) -> Self {
+        Self(Arc::new(Mutex::new(Facts {
+            started: Instant::now(),
+            route,
+            provider: None,
+            model: None,
+            first_output: None,
+            usage: Usage::default(),
+            failed: None,
+        })))
+    }
+
+    /// A provider was picked.
+    pub(crate) fn picked(&self, provider: &str, model: &str) {
+        self.note(|facts| {
+            facts.provider = Some(provider.to_owned());
+            facts.model = Some(model.to_owned());
+        });
+    }
+
+    /// Output came; only the first time counts.
+    pub(crate) fn output(&self) {
+        self.note(|facts| {
+            facts.first_output.get_or_insert(facts.started.elapsed());
+        });
+    }
+
+    /// A turn ended and used this.
+    pub(crate) fn used(&self, usage: &Usage) {
+        self.note(|facts| facts.usage = Usage::of_choices([facts.usage, *usage]));
+    }
+
+    /// The request failed, if need be after its head had left.
+    pub(crate) fn failed(&self, kind: ApiErrorKind) {
+        self.note(|facts| {
+            facts.failed.get_or_insert(kind.as_str());
+        });
+    }
+
+    fn note(&self, note: impl FnOnce(&mut Facts)) {
+        note(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn facts(&self) -> Facts {
+        let facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        facts.clone()
+    }
+}
+
+/// Closes the watch when it is dropped: at the end of the reply, or wherever it broke off.
+struct Closing {
+    watch: Watch,
+    metrics: Metrics,
+    /// The reply's last byte was taken.
+    complete: bool,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let facts = self.watch.facts();
+        let outcome = match facts.failed {
+            Some(kind) => kind,
+            None if self.complete => OK,
+            None => CLIENT_GONE,
+        };
+        self.metrics.closed(&facts, outcome);
+    }
+}
+
+/// The layer: around everything that may answer.
+pub(crate) async fn watch(
+    State(metrics): State<Metrics>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let route = request.extensions().get::<MatchedPath>();
+    let watch = Watch::new(route.map_or("unknown", MatchedPath::as_str).to_owned());
+    request.extensions_mut().insert(watch.clone());
+    metrics.opened();
+    let closing = Closing {
+        watch,
+        metrics,
+        complete: false,
+    };
+    let response = next.run(request).await;
+    if let Some(error) = response.extensions().get::<ApiError>() {
+        closing.watch.failed(error.kind);
+    }
+    response.map(|body| axum::body::Body::new(Watched::new(body, closing)))
+}
