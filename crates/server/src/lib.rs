@@ -6,12 +6,14 @@
 //! whoever drops that stops the work.
 #![warn(missing_docs)]
 
+mod admission;
 mod api_error;
 mod auth;
 mod body;
 mod error;
 mod faces;
 mod host_guard;
+mod idle;
 mod ids;
 mod layers;
 mod listener;

@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
+use crate::idle::{Places, Seat};
 use crate::options::check_reach;
 use crate::peer::watched;
 use crate::stall_guard::StallGuard;
@@ -31,6 +32,8 @@ use crate::{Error, Limits, ServerOptions, Shutdown};
 
 /// Pause after a failed accept (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Accepted connections that may wait for a place.
+const WITHOUT_PLACE: usize = 64;
 /// Time for the last bytes once running requests were cut.
 const CUT_GRACE: Duration = Duration::from_millis(500);
 /// Header lines of one request.
@@ -81,15 +84,17 @@ async fn accept_until_draining(
     shutdown: &Shutdown,
     connections: &mut JoinSet<()>,
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Places::new(limits.connections);
+    // Those that have a place, and a few that wait for one.
+    let sockets = Arc::new(Semaphore::new(limits.connections + WITHOUT_PLACE));
     loop {
         let accept = async {
-            // The semaphore is never closed; a place is free sooner or later, since every
-            // state of a connection has a deadline.
-            let place = Arc::clone(&places).acquire_owned().await.ok();
-            (listener.accept().await, place)
+            // The semaphore is never closed; one is free sooner or later, since every state
+            // of a connection has a deadline.
+            let socket = Arc::clone(&sockets).acquire_owned().await.ok();
+            (listener.accept().await, socket)
         };
-        let (accepted, place) = tokio::select! {
+        let (accepted, socket) = tokio::select! {
             () = shutdown.draining() => return,
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             accepted = accept => accepted,
@@ -99,10 +104,19 @@ async fn accept_until_draining(
             continue;
         };
         let app = app.clone();
-        let shutdown = shutdown.clone();
+        let (shutdown, places) = (shutdown.clone(), places.clone());
         connections.spawn(async move {
-            serve_connection(stream, app, limits, &shutdown).await;
-            drop(place);
+            let seat = tokio::select! {
+                seat = places.take() => seat,
+                () = shutdown.draining() => None,
+            };
+            if let Some(seat) = seat {
+                tokio::select! {
+                    () = serve_connection(stream, app, (limits, &seat), &shutdown) => {}
+                    () = seat.must_leave() => {}
+                }
+            }
+            drop(socket);
         });
     }
 }
@@ -127,11 +141,21 @@ async fn all_done_within(
     }
 }
 
-async fn serve_connection(stream: TcpStream, app: Router, limits: Limits, shutdown: &Shutdown) {
+async fn serve_connection(
+    stream: TcpStream,
+    app: Router,
+    (limits, seat): (Limits, &Seat),
+    shutdown: &Shutdown,
+) {
     configure(&stream, limits.write_stall);
     let (stream, peer) = watched(stream);
     let io = TokioIo::new(StallGuard::new(stream, limits.write_stall));
-    let app = app.map_request(|request: Request<Incoming>| request.map(Body::new));
+    let seat = seat.clone();
+    let app = app.map_request(move |request: Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(seat.works());
+        request
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)

@@ -96,9 +96,16 @@ pub struct Limits {
     pub heartbeat: Duration,
     /// Time that running requests get after the first stop signal. Default 30 s.
     pub drain: Duration,
-    /// Connections at one time; further ones wait in the listen queue. Default 512,
-    /// which leaves room under the usual limit of 1024 open files.
+    /// Connections at one time. When all are taken, a further one takes the place of the one
+    /// that has waited longest without a request; when all work, it waits. Default 512, which
+    /// leaves room under the usual limit of 1024 open files.
     pub connections: usize,
+    /// Turns and vectors that are worked on at one time. Default 256.
+    pub requests: usize,
+    /// Requests that may wait beyond that; further ones get 429. Default 256.
+    pub queue: usize,
+    /// The longest that a request waits to be worked on; then 429. Default 10 s.
+    pub queue_time: Duration,
 }
 
 impl Default for Limits {
@@ -112,6 +119,9 @@ impl Default for Limits {
             heartbeat: Duration::from_secs(10),
             drain: Duration::from_secs(30),
             connections: 512,
+            requests: 256,
+            queue: 256,
+            queue_time: Duration::from_secs(10),
         }
     }
 }

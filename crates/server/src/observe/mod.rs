@@ -8,15 +8,17 @@
 mod body;
 mod metrics;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use tokio::sync::OwnedSemaphorePermit;
 use twopass_core::chat::Usage;
 
 use crate::api_error::{ApiError, ApiErrorKind};
+use crate::idle::Working;
 use body::Watched;
 
 pub(crate) use metrics::{CONTENT_TYPE as METRICS_TYPE, Metrics};
@@ -28,7 +30,12 @@ const OK: &str = "ok";
 
 /// What is known of one request. Clones are the same request.
 #[derive(Clone)]
-pub(crate) struct Watch(Arc<Mutex<Facts>>);
+pub(crate) struct Watch(Arc<Inner>);
+
+struct Inner {
+    facts: Mutex<Facts>,
+    held: Mutex<Held>,
+}
 
 /// What is known of a request at its end.
 #[derive(Debug, Clone)]
@@ -43,17 +50,27 @@ struct Facts {
     failed: Option<&'static str>,
 }
 
+/// What is given back when a request has ended.
+#[derive(Default)]
+struct Held {
+    working: Option<Working>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
 impl Watch {
     pub(crate) fn new(route: String) -> Self {
-        Self(Arc::new(Mutex::new(Facts {
-            started: Instant::now(),
-            route,
-            provider: None,
-            model: None,
-            first_output: None,
-            usage: Usage::default(),
-            failed: None,
-        })))
+        Self(Arc::new(Inner {
+            facts: Mutex::new(Facts {
+                started: Instant::now(),
+                route,
+                provider: None,
+                model: None,
+                first_output: None,
+                usage: Usage::default(),
+                failed: None,
+            }),
+            held: Mutex::default(),
+        }))
     }
 
     /// A provider was picked.
@@ -83,13 +100,22 @@ impl Watch {
         });
     }
 
+    /// The place among the requests that are worked on, until this one has ended.
+    pub(crate) fn admitted(&self, permit: OwnedSemaphorePermit) {
+        self.held().permit = Some(permit);
+    }
+
     fn note(&self, note: impl FnOnce(&mut Facts)) {
-        note(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        note(&mut self.0.facts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn facts(&self) -> Facts {
-        let facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let facts = self.0.facts.lock().unwrap_or_else(PoisonError::into_inner);
         facts.clone()
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -110,6 +136,7 @@ impl Drop for Closing {
             None => CLIENT_GONE,
         };
         self.metrics.closed(&facts, outcome);
+        *self.watch.held() = Held::default();
     }
 }
 
@@ -121,6 +148,7 @@ pub(crate) async fn watch(
 ) -> Response {
     let route = request.extensions().get::<MatchedPath>();
     let watch = Watch::new(route.map_or("unknown", MatchedPath::as_str).to_owned());
+    watch.held().working = request.extensions_mut().remove::<Working>();
     request.extensions_mut().insert(watch.clone());
     metrics.opened();
     let closing = Closing {

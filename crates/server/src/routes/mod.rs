@@ -9,11 +9,13 @@ use std::time::SystemTime;
 
 use axum::extract::{FromRef, State};
 use axum::http::header;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
 use serde_json::Value;
 
+use crate::admission::{Gate, admit};
 use crate::body::{BodyLimits, JsonBytes};
 use crate::faces::{Chat, Face, Generate};
 use crate::models::Models;
@@ -77,6 +79,8 @@ pub(crate) fn routers(app: App) -> (Router, Router) {
         .route("/generate", turns(&Generate))
         .route("/v1/chat/completions", turns(&Chat))
         .route("/chat/completions", turns(&Chat))
+        // What stands above this line is work, and waits at the gate.
+        .route_layer(from_fn_with_state(Gate::new(*app.limits()), admit))
         .route("/metrics", get(metrics::metrics))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::retrieve))

@@ -5,6 +5,7 @@ mod client;
 mod harness;
 mod upstream;
 
+mod admission;
 mod chat;
 mod gateway;
 mod malformed;
