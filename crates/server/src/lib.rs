@@ -9,12 +9,16 @@
 mod api_error;
 mod auth;
 mod body;
+mod caller;
+mod certain;
+mod enforce;
 mod error;
 mod faces;
 mod host_guard;
 mod ids;
 mod layers;
 mod listener;
+mod memory;
 mod models;
 mod observe;
 mod options;
@@ -24,6 +28,7 @@ mod server;
 mod shutdown;
 mod sse;
 mod stall_guard;
+mod stored;
 mod turn;
 
 pub use error::{Error, ErrorKind};

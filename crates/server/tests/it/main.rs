@@ -3,9 +3,12 @@
 
 mod client;
 mod harness;
+mod service;
 mod upstream;
 
+mod answers;
 mod chat;
+mod faces;
 mod gateway;
 mod malformed;
 mod metrics;
