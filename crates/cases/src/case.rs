@@ -124,8 +124,8 @@ pub(crate) fn call_rules_of(input: &Value) -> CallRules {
         tools: tools_of(input),
         choice: choice_of(&input["tool_choice"]),
         taken_ids: taken_ids_of(input),
-        keep_optional_nulls: false,
         limits,
+        ..CallRules::default()
     }
 }
 

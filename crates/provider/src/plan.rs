@@ -73,6 +73,9 @@ pub struct CallOptions {
     pub response_format: ResponseFormat,
     /// Tools that the provider itself carries out.
     pub hosted_tools: Vec<OpaqueItem>,
+    /// What sets the ids of calls that come without one apart from those of other turns
+    /// ([`Request::call_id_salt`]); empty where the conversation is all there is.
+    pub call_id_salt: String,
 }
 
 impl CallOptions {
@@ -204,6 +207,7 @@ pub fn plan_request(
         template_kwargs,
         response_format: options.response_format,
         hosted_tools: options.hosted_tools,
+        call_id_salt: options.call_id_salt,
     };
     request.check()?;
     Ok(request)

@@ -60,6 +60,9 @@ pub struct Preset {
     /// True if thinking can be asked for and switched off whatever the model; else nothing is
     /// said of it unless an effort is configured.
     pub thinking_switch: bool,
+    /// True if it is known never to write a thought as text whose end alone is marked, as
+    /// servers without a reasoning parser do for templates that open the thought.
+    pub marks_thoughts: bool,
 }
 
 const EFFORT: &[PassMeans] = &[PassMeans::NativeBudget, PassMeans::AppendMessage];
@@ -91,6 +94,7 @@ const CUSTOM: Preset = Preset {
     min_budget_tokens: 0,
     counts_budget: false,
     thinking_switch: false,
+    marks_thoughts: false,
 };
 
 /// The table.
@@ -106,6 +110,7 @@ pub const PRESETS: &[Preset] = &[
             ..SERVICE
         },
         means: EFFORT,
+        marks_thoughts: true,
         ..CUSTOM
     },
     Preset {
@@ -116,6 +121,7 @@ pub const PRESETS: &[Preset] = &[
         key_env: Some("OPENAI_API_KEY"),
         facts: WireFacts::RESPONSES,
         means: EFFORT,
+        marks_thoughts: true,
         ..CUSTOM
     },
     Preset {
@@ -134,6 +140,7 @@ pub const PRESETS: &[Preset] = &[
         means: EFFORT,
         counts_budget: true,
         thinking_switch: true,
+        marks_thoughts: true,
         ..CUSTOM
     },
     Preset {
@@ -148,6 +155,7 @@ pub const PRESETS: &[Preset] = &[
             ..SERVICE
         },
         means: PREFILL,
+        marks_thoughts: true,
         ..CUSTOM
     },
     Preset {
@@ -177,6 +185,7 @@ pub const PRESETS: &[Preset] = &[
         },
         // `prefix` is taken below `/beta` only; elsewhere it is refused.
         means: PREFILL,
+        marks_thoughts: true,
         ..CUSTOM
     },
     Preset {
@@ -193,6 +202,7 @@ pub const PRESETS: &[Preset] = &[
             ..SERVICE
         },
         means: PREFILL,
+        marks_thoughts: true,
         ..CUSTOM
     },
     Preset {
@@ -221,6 +231,7 @@ pub const PRESETS: &[Preset] = &[
             ..SERVICE
         },
         means: EFFORT,
+        marks_thoughts: true,
         ..CUSTOM
     },
     Preset {
@@ -284,6 +295,7 @@ pub const PRESETS: &[Preset] = &[
         min_budget_tokens: 1024,
         counts_budget: true,
         thinking_switch: true,
+        marks_thoughts: true,
     },
     CUSTOM,
 ];

@@ -236,6 +236,12 @@ impl Provider {
         self.embedder.embed(texts).await
     }
 
+    /// The model that [`Provider::embed`] asks first, as configured.
+    #[must_use]
+    pub fn embedding_model(&self) -> &str {
+        self.embedder.model()
+    }
+
     /// A chat client over this provider (row B4); always there, whatever the backend.
     #[must_use]
     pub fn client(&self) -> ChatClient {

@@ -25,6 +25,14 @@ pub(crate) enum ApiErrorKind {
     UnsupportedMediaType,
     /// The server ends.
     ShuttingDown,
+    /// A call was demanded and none came.
+    ToolChoiceViolation,
+    /// The answer has not the form that was demanded.
+    SchemaViolation,
+    /// A call was shown before it failed its checks.
+    InvalidToolCall,
+    /// Text was shown before it turned out to be reasoning.
+    Reclassified,
     /// As the provider says.
     Provider(ErrorKind),
 }
@@ -42,7 +50,7 @@ const TOO_LONG: &str = "prompt is too long";
 
 /// Kind, status, and when to come again (a provider that knows better is believed). A
 /// provider's `auth` is the operator's key refused upstream, hence no 401.
-const TABLE: [(ApiErrorKind, StatusCode, Option<u32>); 34] = [
+const TABLE: [(ApiErrorKind, StatusCode, Option<u32>); 38] = [
     (K::InvalidJson, StatusCode::BAD_REQUEST, None),
     (K::Provider(P::BadRequest), StatusCode::BAD_REQUEST, None),
     (K::Provider(P::ContextLength), StatusCode::BAD_REQUEST, None),
@@ -118,6 +126,10 @@ const TABLE: [(ApiErrorKind, StatusCode, Option<u32>); 34] = [
         StatusCode::BAD_GATEWAY,
         None,
     ),
+    (K::ToolChoiceViolation, StatusCode::BAD_GATEWAY, None),
+    (K::SchemaViolation, StatusCode::BAD_GATEWAY, None),
+    (K::InvalidToolCall, StatusCode::BAD_GATEWAY, None),
+    (K::Reclassified, StatusCode::BAD_GATEWAY, None),
     (
         K::Provider(P::Overloaded),
         StatusCode::SERVICE_UNAVAILABLE,
@@ -163,6 +175,10 @@ impl ApiErrorKind {
             Self::BodyTooLarge => "body_too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
             Self::ShuttingDown => "shutting_down",
+            Self::ToolChoiceViolation => "tool_choice_violation",
+            Self::SchemaViolation => "schema_violation",
+            Self::InvalidToolCall => "invalid_tool_call",
+            Self::Reclassified => "reclassified",
             Self::Provider(kind) => kind.as_str(),
         }
     }

@@ -11,6 +11,7 @@ use subtle::{Choice, ConstantTimeEq};
 
 use crate::Error;
 use crate::api_error::{ApiError, ApiErrorKind};
+use crate::caller::Caller;
 
 /// Bytes of a keys file; a larger one is no keys file.
 const KEYS_FILE_BYTES: u64 = 1 << 20;
@@ -95,7 +96,7 @@ impl Keys {
 /// Answers 401 unless the request carries a key, as `Authorization: Bearer` or `x-api-key`.
 pub(crate) async fn require_key(
     State(keys): State<Keys>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let Some(presented) = presented_key(request.headers()) else {
@@ -104,6 +105,8 @@ pub(crate) async fn require_key(
     if !keys.allow(presented) {
         return refuse("the key is not known");
     }
+    let caller = Caller::of_key(&digest(presented));
+    request.extensions_mut().insert(caller);
     next.run(request).await
 }
 

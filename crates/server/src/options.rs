@@ -22,6 +22,8 @@ pub struct ServerOptions {
     pub keys_file: Option<PathBuf>,
     /// The provider of requests that name no model. None: the first one.
     pub default_provider: Option<String>,
+    /// Whether what answers were thought with is kept and put back where clients drop it.
+    pub reasoning_memory: bool,
     /// The limits.
     pub limits: Limits,
 }
@@ -34,6 +36,7 @@ impl Default for ServerOptions {
             port: 8001,
             keys_file: None,
             default_provider: None,
+            reasoning_memory: true,
             limits: Limits::default(),
         }
     }
@@ -71,6 +74,7 @@ impl From<&ServerConfig> for ServerOptions {
             host: config.host.clone(),
             port: config.port,
             keys_file: config.keys_file.clone(),
+            reasoning_memory: config.reasoning_memory,
             ..Self::default()
         }
     }

@@ -95,7 +95,7 @@ impl Server {
     /// every connection at once.
     pub async fn run(self, shutdown: &Shutdown) {
         let limits = self.options.limits;
-        let app = App::new(self.models, limits, shutdown.clone());
+        let app = App::new(self.models, &self.options, shutdown.clone());
         let (open, guarded) = routes::routers(app.clone());
         let app = layers::wrap(open, guarded, self.keys, &app);
         listener::run(self.listener, app, limits, shutdown).await;

@@ -12,8 +12,10 @@ use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use tokio::time::{Instant, sleep_until};
+use twopass_core::chat::Reply;
 use twopass_provider::{ErrorKind, TurnItem};
 
 use crate::Shutdown;
@@ -36,7 +38,13 @@ pub(crate) struct SsePlan {
     pub(crate) n_turns: usize,
     /// Where it is noted how they go.
     pub(crate) watch: Watch,
+    /// Keeps the whole answer before its end is told, if it is to be kept.
+    pub(crate) keep: Option<Keep>,
 }
+
+/// Takes a whole answer as it was written.
+pub(crate) type Keep =
+    Box<dyn Fn(String) -> BoxFuture<'static, Result<(), ApiError>> + Send + Sync>;
 
 /// An item of the turn with this number.
 pub(crate) type Numbered = (usize, Result<TurnItem, ApiError>);
@@ -113,12 +121,11 @@ impl<S: Stream<Item = Numbered> + Unpin> Running<S> {
                 }
                 Ok(Some((choice, Ok(TurnItem::Done(reply))))) => {
                     self.plan.watch.used(&reply.usage);
-                    self.encoder.done(choice, &reply, &mut out);
-                    self.plan.n_turns = self.plan.n_turns.saturating_sub(1);
-                    if self.plan.n_turns == 0 {
-                        return (out, None);
+                    match self.end(choice, &reply, &mut out).await {
+                        Err(error) => Some(error),
+                        Ok(()) if self.plan.n_turns == 0 => return (out, None),
+                        Ok(()) => None,
                     }
-                    None
                 }
                 Ok(Some((_, Err(error)))) => Some(error),
                 Ok(None) => {
@@ -134,6 +141,25 @@ impl<S: Stream<Item = Numbered> + Unpin> Running<S> {
                 self.next_heartbeat = Instant::now() + self.plan.heartbeat;
             }
         }
+    }
+
+    /// Ends a turn. Its end is not told if it cannot be kept.
+    async fn end(
+        &mut self,
+        choice: usize,
+        reply: &Reply,
+        out: &mut String,
+    ) -> Result<(), ApiError> {
+        let before = out.len();
+        self.encoder.done(choice, reply, out);
+        if let (Some(keep), Some(whole)) = (&self.plan.keep, self.encoder.whole())
+            && let Err(error) = keep(whole).await
+        {
+            out.truncate(before);
+            return Err(error);
+        }
+        self.plan.n_turns = self.plan.n_turns.saturating_sub(1);
+        Ok(())
     }
 
     fn fail(mut self, error: &ApiError, mut out: String) -> (String, Option<Self>) {
@@ -169,6 +195,7 @@ mod tests {
             shutdown: shutdown.clone(),
             n_turns: 1,
             watch: Watch::new("/test".to_owned()),
+            keep: None,
         };
         sse_response(turns, Box::new(StreamEncoder::new()), plan)
     }

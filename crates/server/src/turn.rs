@@ -1,50 +1,68 @@
 //! The one way of every turn, whatever face it came through.
 //!
 //! ```text
-//!  body --Face::decode--> Ask --pick, plan--> Turn --open--> events --Encoder--> stream
-//!                                                    \---> whole replies --Face--> body
+//!  body --Face::decode--> Ask --resume, restore, plan--> Turn --open--> events --Encoder--> stream
+//!                                                           \--demands--> replies --Face--> body
 //! ```
-//! Cancel points: everything after the body. A client that closes its connection makes the
-//! listener drop the handler's future, or the stream that it returned, and with it the turns.
+//! What is kept of an answer is kept before its end is told. Cancel points: everything after
+//! the body. A client that closes its connection makes the listener drop the handler's future,
+//! or the stream that it returned, and with it the turns.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::response::Response;
 use bytes::Bytes;
-use futures_util::future::try_join_all;
-use futures_util::stream::{self, StreamExt};
+use futures_util::future::{ready, try_join_all};
+use futures_util::stream::{BoxStream, StreamExt, select_all};
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use twopass_core::chat::{Delivery, Request};
-use twopass_provider::{Provider, ProviderError, TurnStream};
+use twopass_core::chat::{Delivery, Reply, Request};
+use twopass_provider::{Provider, ProviderError, TurnItem, TurnStream};
 use twopass_wire::ReplyMeta;
 
 use crate::api_error::ApiError;
+use crate::caller::Caller;
+use crate::certain::certain;
+use crate::enforce::Demands;
 use crate::faces::{About, Ask, Face};
 use crate::ids::new_id;
+use crate::memory::Scope;
 use crate::models::model_id;
 use crate::observe::Watch;
 use crate::routes::{self, App};
-use crate::sse::{SsePlan, sse_response};
+use crate::sse::{Keep, SsePlan, sse_response};
+use crate::stored::Thread;
 
 /// Bodies from here on are read on a thread of their own: parsing takes about 2 ms per MB.
 const LARGE_BODY_BYTES: usize = 256 << 10;
+/// Digits of an answer's id in the ids of its calls.
+const CALL_SALT_DIGITS: usize = 10;
+
+/// Who asks, and where it is noted what becomes of it.
+pub(crate) struct Client {
+    pub(crate) caller: Caller,
+    pub(crate) watch: Watch,
+}
 
 /// Answers one request.
 pub(crate) async fn answer(
-    app: App,
+    app: &App,
     face: &'static dyn Face,
+    client: Client,
     body: Bytes,
-    watch: Watch,
 ) -> Result<Response, ApiError> {
-    let ask = decode(face, body).await?;
+    let mut ask = decode(face, body).await?;
+    if let Some(thread) = &ask.thread {
+        thread.resume(app.responses(), &client.caller, &mut ask.messages)?;
+    }
     let streamed = ask.stream;
-    let turn = Turn::plan(&app, face, ask, watch)?;
+    let turn = Turn::plan(app, face, client, ask)?;
     if streamed {
-        turn.stream(&app, face).await
+        turn.stream().await
     } else {
-        turn.whole(face).await
+        turn.whole().await
     }
 }
 
@@ -58,57 +76,91 @@ async fn decode(face: &'static dyn Face, body: Bytes) -> Result<Ask, ApiError> {
 
 /// A request that has its provider, its budget and its name.
 struct Turn {
+    face: &'static dyn Face,
     provider: Provider,
     request: Request,
+    demands: Demands,
     about: About,
+    kept: Keeping,
     watch: Watch,
 }
 
 impl Turn {
-    fn plan(app: &App, face: &'static dyn Face, ask: Ask, watch: Watch) -> Result<Self, ApiError> {
+    fn plan(
+        app: &App,
+        face: &'static dyn Face,
+        client: Client,
+        mut ask: Ask,
+    ) -> Result<Self, ApiError> {
         let provider = app.models().pick(ask.model.as_deref())?.clone();
-        watch.picked(provider.name(), model_id(&provider));
+        client.watch.picked(provider.name(), model_id(&provider));
+        let id = new_id();
+        let kept = Keeping {
+            app: app.clone(),
+            caller: client.caller,
+            provider: provider.name().to_owned(),
+            thread: ask.thread,
+            id: format!("{}{id}", face.id_prefix()),
+        };
+        if let Some(memory) = app.memory() {
+            memory.restore(kept.scope(), &mut ask.messages);
+        }
         let mut options = ask.options;
         if !ask.stream {
             options.delivery = Delivery::Whole;
         }
+        // Ids are unique over all answers of this server: clients put answers side by side.
+        options.call_id_salt = format!("{}_", &id[..CALL_SALT_DIGITS]);
         let request = provider.request(ask.messages, options)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let meta = ReplyMeta {
-            id: format!("{}{}", face.id_prefix(), new_id()),
+            id: kept.id.clone(),
             created_s: now.map_or(0, |now| now.as_secs()),
             model: ask.model.unwrap_or_else(|| provider.name().to_owned()),
+            echo: ask.echo,
         };
         Ok(Self {
+            face,
+            demands: Demands::of(&request, face.tells_all())?,
             provider,
             request,
             about: About {
                 meta,
                 wishes: ask.wishes,
             },
-            watch,
+            kept,
+            watch: client.watch,
         })
     }
 
     /// The request of the answer with this number: with a seed each has its own.
     fn request(&self, choice: usize) -> Request {
         let mut request = self.request.clone();
+        if choice > 0 {
+            request.call_id_salt.push_str(&format!("{choice}_"));
+        }
         let seed = &mut request.sampling.seed;
         *seed = seed.map(|seed| seed.wrapping_add(choice as u64));
         request
     }
 
-    async fn whole(self, face: &'static dyn Face) -> Result<Response, ApiError> {
+    async fn whole(self) -> Result<Response, ApiError> {
         let turns = (0..self.about.wishes.n_choices)
-            .map(|choice| self.provider.generate(self.request(choice)));
+            .map(|choice| self.demands.reply(&self.provider, self.request(choice)));
         let replies = try_join_all(turns).await?;
         for reply in &replies {
             self.watch.used(&reply.usage);
+            self.kept.remember(reply);
         }
-        Ok(routes::json_text(face.encode_whole(&replies, &self.about)))
+        let whole = self.face.encode_whole(&replies, &self.about);
+        if let Some(keep) = self.kept.keep() {
+            keep(whole.clone()).await?;
+        }
+        Ok(routes::json_text(whole))
     }
 
-    async fn stream(self, app: &App, face: &'static dyn Face) -> Result<Response, ApiError> {
+    async fn stream(self) -> Result<Response, ApiError> {
+        let app = &self.kept.app;
         let heartbeat = app.limits().heartbeat;
         let turns = (0..self.about.wishes.n_choices)
             .map(|choice| open(self.provider.clone(), self.request(choice), heartbeat));
@@ -117,15 +169,37 @@ impl Turn {
             heartbeat,
             shutdown: app.shutdown().clone(),
             n_turns: turns.len(),
-            watch: self.watch,
+            keep: self.kept.keep(),
+            watch: self.watch.clone(),
         };
-        let items = turns.into_iter().enumerate().map(|(choice, turn)| {
-            let provider = self.provider.clone();
-            let named = move |error: ProviderError| error.with_provider(provider.name()).into();
-            turn.map(move |item| (choice, item.map_err(&named)))
+        let items: Vec<_> = turns.into_iter().map(|turn| self.items(turn)).collect();
+        let finish = Arc::new((self.demands, self.kept));
+        let items = items.into_iter().enumerate().map(|(choice, items)| {
+            let finish = Arc::clone(&finish);
+            items.map(move |item| {
+                if let Ok(TurnItem::Done(reply)) = &item {
+                    let (demands, kept) = &*finish;
+                    if let Err(error) = demands.check(reply) {
+                        return (choice, Err(error));
+                    }
+                    kept.remember(reply);
+                }
+                (choice, item)
+            })
         });
-        let items = stream::select_all(items);
-        Ok(sse_response(items, face.encoder(self.about), plan))
+        let encoder = self.face.encoder(self.about);
+        Ok(sse_response(select_all(items), encoder, plan))
+    }
+
+    /// What of a turn may be shown.
+    fn items(&self, turn: TurnStream) -> BoxStream<'static, Result<TurnItem, ApiError>> {
+        if !self.face.tells_all() {
+            let habits = self.kept.app.habits();
+            return certain(turn, &self.provider, &self.request, habits);
+        }
+        let provider = self.provider.clone();
+        let named = move |error: ProviderError| error.with_provider(provider.name()).into();
+        turn.map(move |item| item.map_err(&named)).boxed()
     }
 }
 
@@ -140,5 +214,41 @@ async fn open(
     match timeout(patience, &mut opening).await {
         Ok(opened) => opened,
         Err(_) => Ok(TurnStream::new(opening.try_flatten_stream())),
+    }
+}
+
+/// What is kept of an answer when it is done.
+struct Keeping {
+    app: App,
+    caller: Caller,
+    provider: String,
+    thread: Option<Thread>,
+    /// The answer's id.
+    id: String,
+}
+
+impl Keeping {
+    fn scope(&self) -> Scope<'_> {
+        Scope {
+            caller: &self.caller,
+            provider: &self.provider,
+        }
+    }
+
+    /// Remembers what it was thought with.
+    fn remember(&self, reply: &Reply) {
+        if let Some(memory) = self.app.memory() {
+            memory.keep(self.scope(), reply);
+        }
+    }
+
+    /// Stores the answer under its id, where it is to be.
+    fn keep(&self) -> Option<Keep> {
+        let thread = self.thread.clone().filter(|thread| thread.stores)?;
+        let (app, caller, id) = (self.app.clone(), self.caller.clone(), self.id.clone());
+        Some(Box::new(move |whole| {
+            app.responses().put(&caller, &thread, (&id, &whole));
+            ready(Ok(())).boxed()
+        }))
     }
 }

@@ -395,10 +395,11 @@ fn fresh_id(context: &mut DecodeContext) -> String {
 }
 
 fn free_id(context: &DecodeContext) -> String {
+    let rules = &context.rules;
     let mut n = 1_u64;
     loop {
-        let id = format!("call_{n}");
-        if !context.rules.taken_ids.contains(&id) {
+        let id = format!("call_{}{n}", rules.id_salt);
+        if !rules.taken_ids.contains(&id) {
             return id;
         }
         n += 1;

@@ -247,6 +247,7 @@ fn fit_names(
     }
     let request = &request.request;
     repaired.context.rules.choice = request.tool_choice.clone();
+    repaired.context.rules.id_salt = request.call_id_salt.clone();
     repaired.context.rules.tools =
         (!request.tools.is_empty()).then(|| Arc::new(ToolSet::new(request.tools.iter().cloned())));
     let mut names: Vec<(String, String)> = sent

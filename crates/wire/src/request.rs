@@ -172,6 +172,9 @@ pub struct ReplyMeta {
     pub created_s: u64,
     /// The model, as the request named it.
     pub model: String,
+    /// Fields of the request that the reply repeats, name and JSON text, where a format has
+    /// such.
+    pub echo: Vec<(&'static str, String)>,
 }
 
 /// A tool as `{"type": "function", "function": {..}}` (row H1).

@@ -150,6 +150,9 @@ pub struct Request {
     pub response_format: ResponseFormat,
     /// Tools that the provider itself carries out. Wires that do not know them leave them out.
     pub hosted_tools: Vec<OpaqueItem>,
+    /// What sets the ids of calls that come without one apart from those of other turns:
+    /// `call_{salt}1`. Empty: unique in this conversation only.
+    pub call_id_salt: String,
 }
 
 impl Request {
@@ -169,6 +172,7 @@ impl Request {
             template_kwargs: Vec::new(),
             response_format: ResponseFormat::Text,
             hosted_tools: Vec::new(),
+            call_id_salt: String::new(),
         }
     }
 

@@ -249,6 +249,7 @@ fn parser_options(
             tools: Some(Arc::new(ToolSet::new(request.tools.clone()))),
             choice: request.tool_choice.clone(),
             taken_ids: taken_ids(&request.messages),
+            id_salt: request.call_id_salt.clone(),
             limits: settings.limits,
             ..CallRules::default()
         },

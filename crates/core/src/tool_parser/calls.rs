@@ -42,6 +42,8 @@ pub struct CallRules {
     pub choice: ToolChoice,
     /// Ids that the conversation used already.
     pub taken_ids: HashSet<String>,
+    /// Put into the ids of calls that come without one: `call_{salt}1`.
+    pub id_salt: String,
     /// Keep `null` in an optional parameter that takes none, where it is otherwise taken
     /// for an absent parameter.
     pub keep_optional_nulls: bool,
@@ -542,7 +544,7 @@ impl Calls {
         let id = match wanted {
             Some(id) if !id.is_empty() && !self.rules.taken_ids.contains(id) => id.to_owned(),
             _ => loop {
-                let id = format!("call_{}", self.next_id);
+                let id = format!("call_{}{}", self.rules.id_salt, self.next_id);
                 self.next_id += 1;
                 if !self.rules.taken_ids.contains(&id) {
                     break id;

@@ -157,6 +157,7 @@ pub(super) fn call_rules(request: &Request, base: CallRules) -> CallRules {
         tools: Some(Arc::new(ToolSet::new(request.tools.iter().cloned()))),
         choice: request.tool_choice.clone(),
         taken_ids: ids.collect(),
+        id_salt: request.call_id_salt.clone(),
         ..base
     }
 }

@@ -65,6 +65,11 @@ impl Embedder {
         }))
     }
 
+    /// The model that is asked first, as configured.
+    pub(crate) fn model(&self) -> &str {
+        &self.0.config.model
+    }
+
     /// One vector for each text.
     pub(crate) async fn embed(&self, texts: &[String]) -> Result<Embeddings, ProviderError> {
         let plan = &*self.0;

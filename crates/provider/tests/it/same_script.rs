@@ -111,6 +111,7 @@ fn answers(kind: &str, delivery: Delivery) -> Vec<Answer> {
         id: "r1".to_owned(),
         created_s: 1,
         model: "m".to_owned(),
+        ..ReplyMeta::default()
     };
     let answer = |reply: &Reply| {
         let whole = delivery == Delivery::Whole;

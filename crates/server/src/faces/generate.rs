@@ -3,7 +3,7 @@ use twopass_provider::CallOptions;
 use twopass_wire::error::ErrorBody;
 use twopass_wire::generate::{GenerateRequest, StreamEncoder, encode_reply};
 
-use super::{About, Ask, Encoder, Face, Wishes};
+use super::{About, Ask, Encoder, Face};
 
 /// The native contract: `/generate` (rows F1-F6).
 pub(crate) struct Generate;
@@ -18,8 +18,12 @@ impl Face for Generate {
             stream,
             messages,
             options,
-            wishes: Wishes::default(),
+            ..Ask::default()
         })
+    }
+
+    fn tells_all(&self) -> bool {
+        true
     }
 
     fn id_prefix(&self) -> &'static str {

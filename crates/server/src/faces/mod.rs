@@ -7,15 +7,21 @@
 mod chat;
 mod form;
 mod generate;
+mod messages;
+mod responses;
 
 use twopass_core::chat::{BadRequest, Event, Message, Reply};
 use twopass_provider::CallOptions;
 use twopass_wire::error::ErrorBody;
 use twopass_wire::{ReplyMeta, WireRequest};
 
+use crate::stored::Thread;
+
 pub(crate) use chat::Chat;
 pub(crate) use form::ErrorForm;
 pub(crate) use generate::Generate;
+pub(crate) use messages::Messages;
+pub(crate) use responses::Responses;
 
 /// The most answers to one request.
 const MAX_CHOICES: u32 = 16;
@@ -24,6 +30,12 @@ const MAX_CHOICES: u32 = 16;
 pub(crate) trait Face: Send + Sync {
     /// Reads a request's body.
     fn decode(&self, body: &[u8]) -> Result<Ask, BadRequest>;
+
+    /// True if its answers tell what was irregular, refused calls included, and its streams can
+    /// take text back.
+    fn tells_all(&self) -> bool {
+        false
+    }
 
     /// What the ids of its answers begin with.
     fn id_prefix(&self) -> &'static str;
@@ -43,6 +55,11 @@ pub(crate) trait Encoder: Send {
     /// The end of the answer with this number.
     fn done(&mut self, choice: usize, reply: &Reply, out: &mut String);
 
+    /// The answer as a whole, once it is done, where it may have to be stored.
+    fn whole(&mut self) -> Option<String> {
+        None
+    }
+
     /// A sign of life that clients with an idle clock count; the first one begins the stream.
     fn alive(&mut self, out: &mut String);
 
@@ -59,6 +76,10 @@ pub(crate) struct Ask {
     pub(crate) messages: Vec<Message>,
     pub(crate) options: CallOptions,
     pub(crate) wishes: Wishes,
+    /// Fields that the answer repeats, name and JSON text.
+    pub(crate) echo: Vec<(&'static str, String)>,
+    /// What a format with stored answers says of them.
+    pub(crate) thread: Option<Thread>,
 }
 
 /// What of an answer a client wants to see.
@@ -111,6 +132,7 @@ impl Ask {
             messages,
             options,
             wishes,
+            ..Self::default()
         })
     }
 }

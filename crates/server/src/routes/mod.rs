@@ -1,8 +1,10 @@
 //! The endpoints, one file per family, and what they share.
 
+mod embeddings;
 mod health;
 mod metrics;
 mod models;
+mod responses;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,10 +19,15 @@ use serde_json::Value;
 
 use crate::admission::{Gate, admit};
 use crate::body::{BodyLimits, JsonBytes};
-use crate::faces::{Chat, Face, Generate};
+use crate::caller::Caller;
+use crate::certain::Habits;
+use crate::faces::{Chat, Face, Generate, Messages, Responses};
+use crate::memory::ReasoningMemory;
 use crate::models::Models;
 use crate::observe::{Metrics, Watch};
-use crate::{Limits, Shutdown, turn};
+use crate::stored::ResponseStore;
+use crate::turn::{self, Client};
+use crate::{Limits, ServerOptions, Shutdown};
 
 /// What handlers need. Cheap to clone.
 #[derive(Clone)]
@@ -32,17 +39,24 @@ struct Inner {
     bodies: BodyLimits,
     shutdown: Shutdown,
     metrics: Metrics,
+    responses: ResponseStore,
+    memory: Option<ReasoningMemory>,
+    habits: Habits,
     started: SystemTime,
 }
 
 impl App {
-    pub(crate) fn new(models: Models, limits: Limits, shutdown: Shutdown) -> Self {
+    pub(crate) fn new(models: Models, options: &ServerOptions, shutdown: Shutdown) -> Self {
+        let limits = options.limits;
         Self(Arc::new(Inner {
             models,
             limits,
             bodies: BodyLimits::new(&limits),
             shutdown,
             metrics: Metrics::new(),
+            responses: ResponseStore::default(),
+            memory: options.reasoning_memory.then(ReasoningMemory::default),
+            habits: Habits::default(),
             started: SystemTime::now(),
         }))
     }
@@ -57,6 +71,19 @@ impl App {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    pub(crate) fn responses(&self) -> &ResponseStore {
+        &self.0.responses
+    }
+
+    /// What past answers were thought with; none if it is switched off.
+    pub(crate) fn memory(&self) -> Option<&ReasoningMemory> {
+        self.0.memory.as_ref()
+    }
+
+    pub(crate) fn habits(&self) -> &Habits {
+        &self.0.habits
     }
 
     pub(crate) fn shutdown(&self) -> &Shutdown {
@@ -79,8 +106,16 @@ pub(crate) fn routers(app: App) -> (Router, Router) {
         .route("/generate", turns(&Generate))
         .route("/v1/chat/completions", turns(&Chat))
         .route("/chat/completions", turns(&Chat))
+        .route("/v1/messages", turns(&Messages))
+        .route("/v1/responses", turns(&Responses))
+        .route("/v1/embeddings", post(embeddings::embed))
         // What stands above this line is work, and waits at the gate.
         .route_layer(from_fn_with_state(Gate::new(*app.limits()), admit))
+        .route(
+            "/v1/responses/{id}",
+            get(responses::get).delete(responses::delete),
+        )
+        .route("/v1/responses/{id}/input_items", get(responses::input))
         .route("/metrics", get(metrics::metrics))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::retrieve))
@@ -93,8 +128,9 @@ fn turns(face: &'static dyn Face) -> MethodRouter<App> {
     post(
         move |State(app): State<App>,
               Extension(watch): Extension<Watch>,
+              caller: Caller,
               JsonBytes(body): JsonBytes| async move {
-            turn::answer(app, face, body, watch).await
+            turn::answer(&app, face, Client { caller, watch }, body).await
         },
     )
 }

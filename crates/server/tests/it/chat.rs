@@ -1,27 +1,12 @@
 //! `/v1/chat/completions` in front of a chat service: what its clients send and read.
 
 use serde_json::{Value, json};
-use twopass_replay::{Answer, Pace, Server};
+use twopass_replay::Answer;
 
-use crate::client::{Reply, post, send};
-use crate::harness::{Running, configured, options};
+use crate::client::Reply;
+use crate::service::{start, streamed, whole};
 
-/// A service that answers every request so, and our server before it.
-async fn start(answers: Vec<Answer>) -> (Server, Running) {
-    let upstream = Server::start(answers, Pace::Whole).await.unwrap();
-    // A service whose field for thinking is `reasoning_effort`.
-    let entry = json!({
-        "name": "m", "provider_backend": "openai", "preset": "groq", "model_name": "far-model",
-    });
-    let provider = configured(&upstream.url(), entry);
-    let running = Running::start(options(), vec![provider]).await;
-    (upstream, running)
-}
-
-async fn ask(running: &Running, body: &Value) -> Reply {
-    let request = post("/v1/chat/completions", &body.to_string());
-    send(running.addr, &request).await
-}
+const PATH: &str = "/v1/chat/completions";
 
 fn hi(fields: Value) -> Value {
     let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
@@ -29,32 +14,6 @@ fn hi(fields: Value) -> Value {
         body[name] = value.clone();
     }
     body
-}
-
-/// What a service says in one piece.
-fn whole(message: Value, finish_reason: &str) -> Answer {
-    let body = json!({
-        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
-        "usage": {
-            "prompt_tokens": 9, "completion_tokens": 5,
-            "prompt_tokens_details": {"cached_tokens": 4},
-            "completion_tokens_details": {"reasoning_tokens": 3},
-        },
-    });
-    Answer::json(200, &body)
-}
-
-/// What a service says as a stream of these deltas.
-fn streamed(deltas: &[Value], finish_reason: &str) -> Answer {
-    let deltas = deltas
-        .iter()
-        .map(|delta| json!({"choices": [{"index": 0, "delta": delta}]}));
-    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": finish_reason}]});
-    let usage = json!({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 5}});
-    let events = deltas
-        .chain([end, usage])
-        .map(|event| format!("data: {event}\n\n"));
-    Answer::events(events.chain(["data: [DONE]\n\n".to_owned()]))
 }
 
 /// The events' data, the end marker left out but demanded.
@@ -76,8 +35,8 @@ fn chunks(reply: &Reply) -> Vec<Value> {
 #[tokio::test]
 async fn a_whole_answer() {
     let message = json!({"role": "assistant", "content": "4", "reasoning": "2 and 2"});
-    let (_upstream, running) = start(vec![whole(message, "stop")]).await;
-    let body = ask(&running, &hi(json!({}))).await.json();
+    let server = start(vec![whole(message, "stop")]).await;
+    let body = server.ask(PATH, &hi(json!({}))).await.json();
     let message = &body["choices"][0]["message"];
     assert_eq!(
         (&message["content"], &message["reasoning_content"]),
@@ -108,14 +67,14 @@ async fn a_stream() {
         json!({"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "t", "arguments": ""}}]}),
         json!({"tool_calls": [{"index": 0, "function": {"arguments": "{\"a\":1}"}}]}),
     ];
-    let (_upstream, running) = start(vec![streamed(&deltas, "tool_calls")]).await;
+    let server = start(vec![streamed(&deltas, "tool_calls")]).await;
     let tools =
         json!([{"type": "function", "function": {"name": "t", "parameters": {"type": "object"}}}]);
     for include_usage in [true, false] {
         let body = hi(json!({
             "stream": true, "tools": tools, "stream_options": {"include_usage": include_usage},
         }));
-        let chunks = chunks(&ask(&running, &body).await);
+        let chunks = chunks(&server.ask(PATH, &body).await);
         for chunk in &chunks {
             for field in ["id", "created", "model", "object"] {
                 assert_eq!(chunk[field], chunks[0][field]);
@@ -152,9 +111,9 @@ async fn a_stream() {
 /// `n` answers are as many turns, and the prompt counts once.
 #[tokio::test]
 async fn several_answers() {
-    let (upstream, running) = start(vec![whole(json!({"content": "4"}), "stop")]).await;
+    let server = start(vec![whole(json!({"content": "4"}), "stop")]).await;
     let body = hi(json!({"n": 3, "seed": 7}));
-    let answer = ask(&running, &body).await.json();
+    let answer = server.ask(PATH, &body).await.json();
     let indexes: Vec<_> = answer["choices"]
         .as_array()
         .unwrap()
@@ -164,7 +123,8 @@ async fn several_answers() {
     assert_eq!(indexes, [0, 1, 2]);
     assert_eq!(answer["usage"]["prompt_tokens"], 9);
     assert_eq!(answer["usage"]["completion_tokens"], 15);
-    let mut seeds: Vec<_> = upstream
+    let mut seeds: Vec<_> = server
+        .upstream
         .requests()
         .iter()
         .map(|r| r.json()["seed"].as_u64())
@@ -172,12 +132,12 @@ async fn several_answers() {
     seeds.sort_unstable();
     assert_eq!(seeds, [Some(7), Some(8), Some(9)]);
     assert_eq!(
-        ask(&running, &hi(json!({"n": 17}))).await.error(),
+        server.ask(PATH, &hi(json!({"n": 17}))).await.error(),
         "400 bad_request n"
     );
 
-    let (_upstream, running) = start(vec![streamed(&[json!({"content": "4"})], "stop")]).await;
-    let chunks = chunks(&ask(&running, &hi(json!({"n": 2, "stream": true}))).await);
+    let server = start(vec![streamed(&[json!({"content": "4"})], "stop")]).await;
+    let chunks = chunks(&server.ask(PATH, &hi(json!({"n": 2, "stream": true}))).await);
     for choice in [0, 1] {
         let of_choice = |chunk: &&Value| chunk["choices"][0]["index"] == choice;
         let own: Vec<_> = chunks
@@ -194,7 +154,7 @@ async fn several_answers() {
 /// Every spelling of how much to think reaches a service in the words that it knows.
 #[tokio::test]
 async fn m4_the_budget_has_many_names() {
-    let (upstream, running) = start(vec![whole(json!({"content": "4"}), "stop")]).await;
+    let server = start(vec![whole(json!({"content": "4"}), "stop")]).await;
     for (fields, effort) in [
         (json!({"reasoning_effort": "high"}), json!("high")),
         (json!({"reasoning": {"effort": "low"}}), json!("low")),
@@ -207,8 +167,8 @@ async fn m4_the_budget_has_many_names() {
         (json!({"thinking": {"type": "disabled"}}), Value::Null),
         (json!({}), Value::Null),
     ] {
-        assert_eq!(ask(&running, &hi(fields.clone())).await.status, 200);
-        let sent = upstream.requests().pop().unwrap().json();
+        assert_eq!(server.ask(PATH, &hi(fields.clone())).await.status, 200);
+        let sent = server.asked();
         assert_eq!(sent["reasoning_effort"], effort, "{fields}: {sent}");
     }
 }
@@ -263,9 +223,9 @@ async fn an_upstreams_refusal_is_passed_on() {
             "prompt is too long",
         ),
     ] {
-        let (_upstream, running) = start(vec![answer]).await;
+        let server = start(vec![answer]).await;
         for stream in [false, true] {
-            let reply = ask(&running, &hi(json!({"stream": stream}))).await;
+            let reply = server.ask(PATH, &hi(json!({"stream": stream}))).await;
             assert_eq!(reply.error(), expect);
             assert_eq!(reply.header("retry-after"), retry, "{expect}");
             assert!(reply.text().contains(words), "{}", reply.text());
@@ -286,8 +246,8 @@ async fn a_failure_in_mid_stream_is_told() {
         ),
         (Answer::events([first]), "stream_truncated", ""),
     ] {
-        let (_upstream, running) = start(vec![answer]).await;
-        let chunks = chunks(&ask(&running, &hi(json!({"stream": true}))).await);
+        let server = start(vec![answer]).await;
+        let chunks = chunks(&server.ask(PATH, &hi(json!({"stream": true}))).await);
         assert_eq!(chunks[0]["choices"][0]["delta"]["content"], "Par");
         let error = &chunks.last().unwrap()["error"];
         assert_eq!(

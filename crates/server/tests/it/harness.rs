@@ -59,10 +59,15 @@ pub(crate) fn native_provider(name: &str, addr: SocketAddr) -> Provider {
 }
 
 /// A provider of this entry of a configuration file, over the chat service at this address.
-pub(crate) fn configured(address: &str, mut entry: Value) -> Provider {
+pub(crate) fn configured(address: &str, entry: Value) -> Provider {
+    configured_with(address, entry, json!({}))
+}
+
+/// The same with further sections of the file.
+pub(crate) fn configured_with(address: &str, mut entry: Value, mut config: Value) -> Provider {
     entry["api_config"] = json!({"base_url": address, "max_retries": 0});
-    let config = json!({"providers": [entry]}).to_string();
-    let config = Config::parse(&config, "the test", Environment::of_pairs([])).unwrap();
+    config["providers"] = json!([entry]);
+    let config = Config::parse(&config.to_string(), "the test", Environment::of_pairs([])).unwrap();
     Provider::from_entry(&config, None).unwrap()
 }
 

@@ -3,10 +3,13 @@
 
 mod client;
 mod harness;
+mod service;
 mod upstream;
 
 mod admission;
+mod answers;
 mod chat;
+mod faces;
 mod gateway;
 mod malformed;
 mod metrics;

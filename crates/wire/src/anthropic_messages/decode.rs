@@ -8,6 +8,8 @@ use crate::json::{Fields, Lenient, string};
 use crate::openai_chat::{read_extra, read_thinking, read_utf8};
 use crate::request::WireRequest;
 
+use super::reply::SIGNATURE_HEAD;
+
 const KNOWN: &[&str] = &[
     "model",
     "max_tokens",
@@ -144,6 +146,9 @@ fn read_message(path: String, text: &str, out: &mut Vec<Message>) -> Result<(), 
     let blocks = fields.list("content")?;
     for (path, item) in &blocks {
         keeps_blocks |= read_block(path, item, &mut message, out)?;
+        if is_own_thinking(item) {
+            continue;
+        }
         items.push(OpaqueItem::new(OpaqueKind::AnthropicBlock, *item));
     }
     if keeps_blocks && role == Role::Assistant {
@@ -153,6 +158,13 @@ fn read_message(path: String, text: &str, out: &mut Vec<Message>) -> Result<(), 
         out.push(message);
     }
     Ok(())
+}
+
+/// Thinking that our own server signed: no provider would take it back.
+fn is_own_thinking(item: &str) -> bool {
+    let block = Lenient::read(item).filter(|block| block.raw("thinking").is_some());
+    let signature = block.and_then(|block| block.text("signature"));
+    signature.is_some_and(|signature| signature.starts_with(SIGNATURE_HEAD))
 }
 
 /// Reads one block; true if the turn's blocks must be kept as they are.
@@ -192,7 +204,7 @@ fn read_block(
                 }
                 None => message.reasoning = Some(text),
             }
-            return Ok(true);
+            return Ok(!is_own_thinking(item));
         }
         Some("redacted_thinking") => return Ok(true),
         Some("tool_use") => {

@@ -69,6 +69,9 @@ fn is_thinking(json: &str) -> bool {
         .is_some_and(|kind| matches!(kind.as_str(), "thinking" | "redacted_thinking"))
 }
 
+/// What every signature of ours begins with.
+pub(super) const SIGNATURE_HEAD: &str = "tp1-";
+
 /// The signature of thinking that our own server wrote: clients demand one and send it
 /// back. It proves nothing; it only tells the text apart from another.
 pub(super) fn signature_of(text: &str) -> String {
@@ -76,7 +79,7 @@ pub(super) fn signature_of(text: &str) -> String {
     for byte in text.bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
-    format!("tp1-{hash:016x}")
+    format!("{SIGNATURE_HEAD}{hash:016x}")
 }
 
 pub(super) fn stop_reason(stop: &StopReason) -> (&'static str, Value) {

@@ -22,6 +22,8 @@ pub struct StreamEncoder {
     /// Items that are done, as JSON text.
     items: Vec<String>,
     linear: Linear,
+    /// The whole response, once the turn is done.
+    whole: Option<String>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -47,7 +49,13 @@ impl StreamEncoder {
             open: Open::Nothing,
             items: Vec::new(),
             linear: Linear::default(),
+            whole: None,
         }
+    }
+
+    /// The whole response as it was told, once [`Self::encode_done`] has.
+    pub fn take_whole(&mut self) -> Option<String> {
+        self.whole.take()
     }
 
     /// Appends what this event adds to the stream, perhaps nothing.
@@ -86,6 +94,7 @@ impl StreamEncoder {
         let status = Status::of(&reply.stop_reason);
         let whole = response(&self.meta, status, &self.items, Some(&reply.usage));
         self.response_event(&format!("response.{}", status.as_str()), &whole, out);
+        self.whole = Some(whole);
     }
 
     /// Appends an error as the last event of a turn that failed.

@@ -19,5 +19,7 @@ mod stream;
 
 pub use encoder::StreamEncoder;
 pub use reply::{decode_reply, encode_reply};
-pub use request::{decode_request, encode_request};
+pub use request::{
+    decode_items, decode_request, encode_request, read_echo, read_input, read_output,
+};
 pub use stream::StreamDecoder;

@@ -109,21 +109,33 @@ pub(super) fn response(
             _ => Value::Null,
         },
     );
-    body.raw("instructions", "null");
-    body.raw("metadata", "{}");
     body.text("model", &meta.model);
     body.raw("output", &array(items));
-    body.raw("parallel_tool_calls", "true");
-    body.raw("previous_response_id", "null");
-    body.raw("temperature", "null");
-    body.value("text", &json!({"format": {"type": "text"}}));
-    body.text("tool_choice", "auto");
-    body.raw("tools", "[]");
-    body.raw("top_p", "null");
-    body.text("truncation", "disabled");
+    for (name, default) in ECHOED {
+        let said = meta.echo.iter().find(|(known, _)| known == name);
+        body.raw(name, said.map_or(*default, |(_, json)| json));
+    }
     body.value("usage", &usage.map_or(Value::Null, usage_json));
     body.finish()
 }
+
+/// Fields of a request that its response repeats, and what stands there if it has none.
+pub(super) const ECHOED: &[(&str, &str)] = &[
+    ("instructions", "null"),
+    ("max_output_tokens", "null"),
+    ("metadata", "{}"),
+    ("parallel_tool_calls", "true"),
+    ("previous_response_id", "null"),
+    ("reasoning", "{\"effort\":null,\"summary\":null}"),
+    ("store", "true"),
+    ("temperature", "null"),
+    ("text", "{\"format\":{\"type\":\"text\"}}"),
+    ("tool_choice", "\"auto\""),
+    ("tools", "[]"),
+    ("top_p", "null"),
+    ("truncation", "\"disabled\""),
+    ("user", "null"),
+];
 
 /// An item's id: its kind, the response's own part, its place.
 pub(super) fn item_id(prefix: &str, meta: &ReplyMeta, place: usize) -> String {

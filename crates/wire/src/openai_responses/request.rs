@@ -5,11 +5,12 @@ use twopass_core::chat::{
 };
 
 use super::items::{encode_message, read_items};
+use super::reply::ECHOED;
 use crate::body::{Body, offered};
 use crate::facts::{ReasoningReplay, ThinkingField, WireFacts};
 use crate::generate::{MAX_MESSAGES, MAX_TOOLS, read_sampling, read_tool_choice};
 use crate::history::{Repaired, not_sent, repair};
-use crate::json::{Fields, Lenient, array, string};
+use crate::json::{Fields, Lenient, array, elements, string};
 use crate::openai_chat::{read_extra, read_thinking, read_utf8, response_format};
 use crate::request::{Encoded, WireRequest};
 
@@ -286,6 +287,55 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
     wire.previous_response_id = previous_response_id;
     wire.extra = read_extra(text, KNOWN);
     Ok(wire)
+}
+
+/// The fields of a request body that its response repeats ([`ReplyMeta::echo`]).
+///
+/// [`ReplyMeta::echo`]: crate::ReplyMeta::echo
+#[must_use]
+pub fn read_echo(body: &[u8]) -> Vec<(&'static str, String)> {
+    let fields = std::str::from_utf8(body).ok().and_then(Lenient::read);
+    let Some(fields) = fields else {
+        return Vec::new();
+    };
+    let said = |(name, _): &(&'static str, &str)| Some((*name, fields.raw(name)?.to_owned()));
+    ECHOED.iter().filter_map(said).collect()
+}
+
+/// The input items of a request body as JSON texts, to be kept for a later request.
+#[must_use]
+pub fn read_input(body: &[u8]) -> Vec<String> {
+    let fields = std::str::from_utf8(body).ok().and_then(Lenient::read);
+    let input = fields.as_ref().and_then(|fields| fields.raw("input"));
+    match input {
+        None => Vec::new(),
+        Some(raw) => match string(raw) {
+            Some(text) => {
+                vec![json!({"type": "message", "role": "user", "content": text}).to_string()]
+            }
+            None => elements(raw).into_iter().map(str::to_owned).collect(),
+        },
+    }
+}
+
+/// The output items of a response as JSON texts, to be kept likewise.
+#[must_use]
+pub fn read_output(response: &str) -> Vec<String> {
+    let fields = Lenient::read(response).unwrap_or_default();
+    let items = fields.list("output").into_iter();
+    items.map(str::to_owned).collect()
+}
+
+/// Reads items that were kept.
+///
+/// # Errors
+/// An item cannot be read, as in [`decode_request`].
+pub fn decode_items(items: &[String]) -> Result<Vec<Message>, BadRequest> {
+    let mut messages = Vec::new();
+    let items = items.iter().enumerate();
+    let placed = items.map(|(n, item)| (format!("input[{n}]"), item.as_str()));
+    read_items(placed.collect(), &mut messages)?;
+    Ok(messages)
 }
 
 fn read_tools(fields: &Fields<'_>) -> Result<(Vec<ToolSpec>, Vec<OpaqueItem>), BadRequest> {

@@ -62,6 +62,7 @@ fn meta() -> ReplyMeta {
         id: "cmpl-1".to_owned(),
         created_s: 1,
         model: "m".to_owned(),
+        ..ReplyMeta::default()
     }
 }
 

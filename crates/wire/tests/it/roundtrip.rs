@@ -421,7 +421,7 @@ proptest! {
     ) {
         for format in ALL {
             let sent = reply(reasoning.clone(), answer.clone(), calls.clone(), stop);
-            let meta = ReplyMeta { id: "resp_1".to_owned(), created_s: 1, model: "m".to_owned() };
+            let meta = ReplyMeta { id: "resp_1".to_owned(), created_s: 1, model: "m".to_owned(), ..ReplyMeta::default() };
             let whole = encode_whole(format, &sent, &meta);
             let read = read_whole(format, whole.as_bytes(), DecodeContext::default());
             assert_reply(format, &sent, &read.reply.unwrap());
