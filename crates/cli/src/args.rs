@@ -187,9 +187,18 @@ pub(crate) struct ToolsArgs {
     /// Add the tools that edit working memory in this way
     #[arg(long, value_name = "STRATEGY")]
     pub(crate) memory: Option<MemoryStrategyArg>,
+    /// Add the tools of an MCP server: NAME=COMMAND or NAME=URL; may be repeated
+    #[arg(long, value_name = "SERVER")]
+    pub(crate) mcp: Vec<String>,
     /// Say what a model would miss in their descriptions
     #[arg(long, conflicts_with = "style")]
     pub(crate) lint: bool,
+    /// Offer them to another program, as an MCP server on stdin and stdout
+    #[arg(long, conflicts_with_all = ["style", "lint"])]
+    pub(crate) serve_mcp: bool,
+    /// The folder that they work in [default: `agent.workspace` of the configuration]
+    #[arg(long, value_name = "DIR", requires = "serve_mcp")]
+    pub(crate) workspace: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -97,7 +97,14 @@ impl From<ProviderError> for Failure {
 
 impl From<ToolError> for Failure {
     fn from(error: ToolError) -> Self {
-        Self::of(ErrorKind::Internal, error.to_string())
+        let kind = match error.kind() {
+            twopass_tools::ErrorKind::Unavailable => ErrorKind::Config,
+            twopass_tools::ErrorKind::BadName | twopass_tools::ErrorKind::TooLarge => {
+                ErrorKind::BadRequest
+            }
+            _ => ErrorKind::Internal,
+        };
+        Self::of(kind, error.to_string())
     }
 }
 

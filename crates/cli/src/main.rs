@@ -7,6 +7,7 @@ mod args;
 mod commands;
 mod failure;
 mod input;
+mod memory;
 mod models;
 mod output;
 mod setup;
@@ -46,7 +47,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Command::Serve(args) => commands::serve::run(&shared, args).await,
             Command::Parse(args) => commands::parse::run(&shared, &args),
             Command::Render(args) => commands::render::run(&shared, &args),
-            Command::Tools(args) => commands::tools::run(&shared, &args),
+            Command::Tools(args) => commands::tools::run(&shared, args).await,
             Command::Embed(args) => commands::embed::run(&shared, args).await,
             Command::Models(args) => commands::models::run(&shared, args).await,
             Command::Config(args) => commands::config::run(&shared, args),

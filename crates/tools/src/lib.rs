@@ -47,6 +47,8 @@ pub mod builtin;
 mod context;
 mod describe;
 mod error;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 pub mod memory;
 mod output;
 mod registry;

@@ -1,23 +1,70 @@
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use twopass_core::chat::{BadRequest, Message, Request, Role, ToolChoice, ToolSpec};
 use twopass_core::chat_template::Piece;
 use twopass_core::tool_prompt::{ToolPromptOptions, with_tools};
 use twopass_provider::ErrorKind;
+use twopass_tools::mcp::{McpServer, McpTarget, serve_stdio};
 use twopass_tools::memory::Memory;
 use twopass_tools::working_memory::{Strategy, WorkingMemory};
-use twopass_tools::{Sandbox, ToolRegistry, base_registry, lint, to_markdown};
+use twopass_tools::{
+    Policy, Sandbox, ToolContext, ToolRegistry, Workspace, base_registry, lint, to_markdown,
+};
 use twopass_wire::facts::WireFacts;
 use twopass_wire::{Encoded, WireRequest, anthropic_messages, openai_chat, openai_responses};
 
 use crate::args::{MemoryStrategyArg, Shared, ToolStyleArg, ToolsArgs};
-use crate::failure::{Failure, NEGATIVE};
-use crate::output;
+use crate::failure::{Failure, NEGATIVE, say};
+use crate::{memory, output, setup};
 
-/// Prints the tools. Exit code 1: `--lint` has something to say.
-pub(crate) fn run(shared: &Shared, args: &ToolsArgs) -> Result<ExitCode, Failure> {
+/// Prints the tools, or serves them. Exit code 1: `--lint` has something to say.
+pub(crate) async fn run(shared: &Shared, args: ToolsArgs) -> Result<ExitCode, Failure> {
+    if args.serve_mcp {
+        serve(shared, args).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let registry = base_registry(Sandbox::default(), &Memory::in_process(None)?)?;
+    let servers = add_tools(&registry, &args).await?;
+    let specs = registry.specs();
+    let code = if args.lint {
+        print_lint(&specs, shared.json)?
+    } else {
+        match args.style {
+            Some(style) => print_style(style, &specs, shared.json)?,
+            None => print_list(&registry, shared.json)?,
+        }
+        ExitCode::SUCCESS
+    };
+    for server in servers {
+        server.close().await;
+    }
+    Ok(code)
+}
+
+/// Offers the tools until stdin ends. Nobody can be asked here: whoever uses them asks.
+async fn serve(shared: &Shared, args: ToolsArgs) -> Result<(), Failure> {
+    let config = setup::config(shared, None, None)?;
+    let sandbox = Sandbox::default();
+    for lack in sandbox.degradations() {
+        say(&format!("warning: {lack}"));
+    }
+    let memory = memory::open(&config).await?;
+    let registry = Arc::new(base_registry(sandbox, &memory)?);
+    registry.set_default_policy(Policy::Auto);
+    let servers = add_tools(&registry, &args).await?;
+    let workspace = args.workspace.unwrap_or(config.agent.workspace);
+    let context = ToolContext::new(Workspace::open(workspace)?);
+    serve_stdio(registry, context).await?;
+    for server in servers {
+        server.close().await;
+    }
+    Ok(memory.flush().await?)
+}
+
+/// Adds what the flags name. The servers must stay as long as their tools.
+async fn add_tools(registry: &ToolRegistry, args: &ToolsArgs) -> Result<Vec<McpServer>, Failure> {
     if let Some(strategy) = args.memory {
         let strategy = match strategy {
             MemoryStrategyArg::Overwrite => Strategy::Overwrite,
@@ -25,17 +72,21 @@ pub(crate) fn run(shared: &Shared, args: &ToolsArgs) -> Result<ExitCode, Failure
             MemoryStrategyArg::AppendAndDelete => Strategy::AppendAndDelete,
             MemoryStrategyArg::Update => Strategy::Update,
         };
-        WorkingMemory::default().register(&registry, strategy)?;
+        WorkingMemory::default().register(registry, strategy)?;
     }
-    let specs = registry.specs();
-    if args.lint {
-        return print_lint(&specs, shared.json);
+    let mut servers = Vec::new();
+    for text in &args.mcp {
+        let named = text.split_once('=');
+        let target = named.and_then(|(name, text)| Some((name, McpTarget::from_text(text)?)));
+        let Some((name, target)) = target else {
+            let message = format!("--mcp: `{text}` is not NAME=COMMAND or NAME=URL");
+            return Err(Failure::new(message).with_param("--mcp"));
+        };
+        let server = McpServer::connect(name, &target).await?;
+        server.register(registry).await?;
+        servers.push(server);
     }
-    match args.style {
-        Some(style) => print_style(style, &specs, shared.json)?,
-        None => print_list(&registry, shared.json)?,
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(servers)
 }
 
 fn print_list(registry: &ToolRegistry, as_json: bool) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ mod embed;
 mod errors;
 mod files;
 mod invoke;
+mod mcp;
 mod parse;
 mod real_model;
 mod run;

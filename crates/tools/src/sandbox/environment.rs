@@ -85,14 +85,20 @@ pub(super) const DEVICES: &[&str] = &[
     "/dev/urandom",
 ];
 
+/// The variables of this process that another program may see: a few harmless ones and those
+/// that are named.
+pub(crate) fn passed(named: &[String]) -> Vec<(OsString, OsString)> {
+    let is_passed = |name: &str| {
+        PASSED.contains(&name) || name.starts_with("LC_") || named.iter().any(|n| n == name)
+    };
+    std::env::vars_os()
+        .filter(|(name, _)| name.to_str().is_some_and(is_passed))
+        .collect()
+}
+
 /// The variables of a command whose temporary folder is `temporary`.
 pub(super) fn variables(pass: &[String], temporary: &Path) -> Vec<(OsString, OsString)> {
-    let is_passed = |name: &str| {
-        PASSED.contains(&name) || name.starts_with("LC_") || pass.iter().any(|extra| extra == name)
-    };
-    let mut all: Vec<(OsString, OsString)> = std::env::vars_os()
-        .filter(|(name, _)| name.to_str().is_some_and(is_passed))
-        .collect();
+    let mut all = passed(pass);
     all.extend(
         SET.iter()
             .map(|(name, value)| ((*name).into(), (*value).into())),

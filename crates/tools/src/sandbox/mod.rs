@@ -18,7 +18,7 @@
 mod capture;
 mod confine;
 mod denylist;
-mod environment;
+pub(crate) mod environment;
 mod group;
 #[cfg(target_os = "linux")]
 mod linux;

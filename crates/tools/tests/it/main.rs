@@ -3,6 +3,8 @@
 
 mod builtin;
 mod escapes;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod memory;
 mod registry;
 mod working_memory;
