@@ -1,6 +1,6 @@
 //! The turn parser with each dialect of tool calls.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -399,9 +399,9 @@ fn is_linear(options: &TurnParserOptions, end: &TurnEnd, text: &str) -> Result<(
     let time = |n_bytes: usize| {
         let text = text.repeat(n_bytes / text.len() + 1);
         let lens = vec![4; text.len() / 4 + 1];
-        let started = Instant::now();
+        let started = busy_time();
         run(options, end, text.as_bytes(), &lens);
-        started.elapsed()
+        busy_time().saturating_sub(started)
     };
     let mut last = (Duration::ZERO, Duration::ZERO);
     // A busy machine may disturb one measurement, not all of them.
@@ -412,4 +412,16 @@ fn is_linear(options: &TurnParserOptions, end: &TurnEnd, text: &str) -> Result<(
         }
     }
     Err(format!("{:?} for 16 KB, {:?} for 128 KB", last.0, last.1))
+}
+
+/// Processor time of this thread where the system tells it, so that waiting for a busy machine
+/// does not count; else time on the clock.
+fn busy_time() -> Duration {
+    static STARTED: OnceLock<Instant> = OnceLock::new();
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let ns = stat.and_then(|stat| stat.split(' ').next()?.parse().ok());
+    ns.map_or_else(
+        || STARTED.get_or_init(Instant::now).elapsed(),
+        Duration::from_nanos,
+    )
 }

@@ -14,6 +14,39 @@ const MAX_ARRAY_LEN: u64 = 8 << 20;
 /// Arrays of numbers longer than this are skipped: nobody asks for them.
 const MAX_KEPT_NUMBERS: u64 = 4 << 20;
 
+/// Tensors of the largest models are some thousands.
+const MAX_TENSORS: u64 = 1 << 20;
+/// Where the file names no alignment of its data.
+const DEFAULT_ALIGNMENT: u64 = 32;
+
+/// Numbers and bytes of one block of each tensor type that files hold. Source: ggml's
+/// `ggml.h` and `ggml-common.h`, read 2026-11.
+const BLOCKS: &[(u32, u64, u64)] = &[
+    (0, 1, 4),
+    (1, 1, 2),
+    (2, 32, 18),
+    (3, 32, 20),
+    (6, 32, 22),
+    (7, 32, 24),
+    (8, 32, 34),
+    (10, 256, 84),
+    (11, 256, 110),
+    (12, 256, 144),
+    (13, 256, 176),
+    (14, 256, 210),
+    (16, 256, 66),
+    (17, 256, 74),
+    (18, 256, 98),
+    (19, 256, 50),
+    (20, 32, 18),
+    (21, 256, 110),
+    (22, 256, 82),
+    (23, 256, 136),
+    (29, 256, 56),
+    (30, 1, 2),
+    (39, 32, 17),
+];
+
 /// Layers of a model: llama.cpp's `LLAMA_MAX_LAYERS`.
 const MAX_LAYERS: u64 = 512;
 
@@ -45,6 +78,8 @@ pub struct Header {
     pub n_tensors: u64,
     /// Size of the whole file.
     pub n_bytes: u64,
+    /// Where the last tensor ends, as far as its type is known: the file must reach so far.
+    pub n_needed_bytes: u64,
     /// Keys and values.
     pub values: Vec<(String, Value)>,
 }
@@ -117,6 +152,12 @@ impl Header {
                 "is damaged: `{layers}` is {n}, allowed: 1 to {MAX_LAYERS}"
             )));
         }
+        if self.n_needed_bytes > self.n_bytes {
+            let (needed, size) = (self.n_needed_bytes, self.n_bytes);
+            return Err(Error(format!(
+                "is cut: its tensors end at byte {needed}, the file has {size}"
+            )));
+        }
         for (key, value) in &self.values {
             if let Value::Float(number) = value
                 && !(number.is_finite() && (*number >= 0.0 || !key.ends_with("epsilon")))
@@ -148,11 +189,18 @@ pub fn read_header(path: &Path) -> Result<Header, Error> {
         return Err(Error("is empty".to_owned()));
     }
     let file = File::open(path).map_err(unreadable)?;
-    let mut reader = Reader(BufReader::new(file));
+    let mut reader = Reader {
+        file: BufReader::new(file),
+        at: 0,
+    };
     reader.header(meta.len()).map_err(Error)
 }
 
-struct Reader<R>(R);
+struct Reader<R> {
+    file: R,
+    /// Bytes read so far.
+    at: u64,
+}
 
 impl<R: Read> Reader<R> {
     fn header(&mut self, n_bytes: u64) -> Result<Header, String> {
@@ -180,19 +228,54 @@ impl<R: Read> Reader<R> {
             let value = self.value(kind)?;
             values.push((key, value));
         }
-        Ok(Header {
+        let mut header = Header {
             version,
             n_tensors,
             n_bytes,
+            n_needed_bytes: 0,
             values,
-        })
+        };
+        // A count that cannot be is judged with the rest of the header.
+        if n_tensors <= n_bytes.min(MAX_TENSORS) {
+            let alignment = header.whole("general.alignment");
+            let alignment = alignment.filter(|alignment| *alignment > 0);
+            header.n_needed_bytes =
+                self.end_of_tensors(n_tensors, alignment.unwrap_or(DEFAULT_ALIGNMENT))?;
+        }
+        Ok(header)
+    }
+
+    /// Where the last of so many tensors ends in the file.
+    fn end_of_tensors(&mut self, n_tensors: u64, alignment: u64) -> Result<u64, String> {
+        let mut end = 0_u64;
+        for _ in 0..n_tensors {
+            self.string()?;
+            let n_dims = u32::from_le_bytes(self.bytes()?);
+            if n_dims > 8 {
+                return Err(format!("is damaged: a tensor has {n_dims} dimensions"));
+            }
+            let mut n_numbers = 1_u64;
+            for _ in 0..n_dims {
+                n_numbers = n_numbers.saturating_mul(self.u64()?);
+            }
+            let kind = u32::from_le_bytes(self.bytes()?);
+            let offset = self.u64()?;
+            let block = BLOCKS.iter().find(|(known, ..)| *known == kind);
+            let n_bytes = block.map_or(0, |(_, numbers, bytes)| {
+                n_numbers.div_ceil(*numbers).saturating_mul(*bytes)
+            });
+            end = end.max(offset.saturating_add(n_bytes));
+        }
+        let data_at = self.at.div_ceil(alignment).saturating_mul(alignment);
+        Ok(data_at.saturating_add(end))
     }
 
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N], String> {
         let mut bytes = [0; N];
-        self.0
+        self.file
             .read_exact(&mut bytes)
             .map_err(|_| "ends inside its header".to_owned())?;
+        self.at += N as u64;
         Ok(bytes)
     }
 
@@ -208,13 +291,14 @@ impl<R: Read> Reader<R> {
             ));
         }
         let mut bytes = Vec::new();
-        let n = (&mut self.0)
+        let n = (&mut self.file)
             .take(len)
             .read_to_end(&mut bytes)
             .map_err(|error| error.to_string())?;
         if n as u64 != len {
             return Err("ends inside its header".to_owned());
         }
+        self.at += len;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 

@@ -31,6 +31,20 @@ impl ProviderConfig {
         })
     }
 
+    /// Where a turn is asked for that goes on after a last assistant message. Some services
+    /// take the flag for it at an address of its own, on their own host.
+    #[must_use]
+    pub fn continue_url(&self) -> Option<Url> {
+        let preset = self.preset();
+        let base = self.api.base_url.as_ref()?;
+        let Some(path) = preset.continue_below.filter(|_| preset.is_at(base)) else {
+            return self.turn_url();
+        };
+        let mut base = base.clone();
+        base.set_path(path);
+        Some(below(&base, path, "chat/completions"))
+    }
+
     /// Where vectors are asked for.
     #[must_use]
     pub fn embeddings_url(&self) -> Option<Url> {

@@ -166,6 +166,7 @@ struct Repr {
     status: Option<u16>,
     retry_after: Option<Duration>,
     after_output: bool,
+    no_retry: bool,
     refused: Option<Refused>,
     partial: Option<Reply>,
     source: Option<Box<dyn StdError + Send + Sync>>,
@@ -183,6 +184,7 @@ impl ProviderError {
             status: None,
             retry_after: None,
             after_output: false,
+            no_retry: false,
             refused: None,
             partial: None,
             source: None,
@@ -225,11 +227,11 @@ impl ProviderError {
         self.0.retry_after
     }
 
-    /// True if the same request may be sent again: a transient kind, and nothing of the
-    /// reply was handed out yet.
+    /// True if the same request may be sent again: a transient kind, nothing of the reply was
+    /// handed out yet, and the peer was not found untrusted.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        self.0.kind.is_transient() && !self.0.after_output
+        self.0.kind.is_transient() && !self.0.after_output && !self.0.no_retry
     }
 
     /// What of the reply was received before the failure; no calls, since none is complete
@@ -291,6 +293,12 @@ impl ProviderError {
     #[must_use]
     pub fn with_output_sent(mut self, sent: bool) -> Self {
         self.0.after_output |= sent;
+        self
+    }
+
+    /// Notes that the same request fails again, whatever the kind.
+    pub(crate) fn without_retry(mut self) -> Self {
+        self.0.no_retry = true;
         self
     }
 

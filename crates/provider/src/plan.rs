@@ -345,11 +345,9 @@ fn wants_two_passes(config: &ProviderConfig, options: &CallOptions) -> bool {
     }
     let continues_exactly = config.backend.continues_exactly();
     let called = options.two_pass.filter(|mode| *mode != TwoPassMode::Auto);
-    let on = match called.unwrap_or(config.generation.two_pass) {
-        TwoPassMode::On => true,
-        TwoPassMode::Off => false,
-        TwoPassMode::Auto => continues_exactly,
-    };
+    let on = config
+        .backend
+        .has_two_passes(called.unwrap_or(config.generation.two_pass));
     // Row B16 and X1: on chat services bound tools keep the native single pass.
     let tools_allow =
         options.tools.is_empty() || continues_exactly || config.decisions.two_pass_with_tools;
@@ -375,5 +373,14 @@ impl BackendKind {
     #[must_use]
     pub fn continues_exactly(self) -> bool {
         matches!(self, Self::Embedded | Self::VllmNative | Self::Completions)
+    }
+
+    /// Whether this mode means two passes.
+    pub(crate) fn has_two_passes(self, mode: TwoPassMode) -> bool {
+        match mode {
+            TwoPassMode::On => true,
+            TwoPassMode::Off => false,
+            TwoPassMode::Auto => self.continues_exactly(),
+        }
     }
 }

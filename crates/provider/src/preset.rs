@@ -57,6 +57,8 @@ pub struct Preset {
     pub min_budget_tokens: u32,
     /// True if the service's own budget is a number of tokens; else it is an effort.
     pub counts_budget: bool,
+    /// The base path below which a message is continued by a flag, if not below every one.
+    pub continue_below: Option<&'static str>,
     /// True if thinking can be asked for and switched off whatever the model; else nothing is
     /// said of it unless an effort is configured.
     pub thinking_switch: bool,
@@ -67,6 +69,8 @@ pub struct Preset {
 
 const EFFORT: &[PassMeans] = &[PassMeans::NativeBudget, PassMeans::AppendMessage];
 const PREFILL: &[PassMeans] = &[PassMeans::ChatPrefill, PassMeans::AppendMessage];
+/// For services that refuse a last message of the assistant's without the flag.
+const FLAGGED: &[PassMeans] = &[PassMeans::ChatPrefill];
 const APPEND: &[PassMeans] = &[PassMeans::AppendMessage];
 
 /// A service of Chat Completions that refuses fields it does not know.
@@ -93,6 +97,7 @@ const CUSTOM: Preset = Preset {
     means: APPEND,
     min_budget_tokens: 0,
     counts_budget: false,
+    continue_below: None,
     thinking_switch: false,
     marks_thoughts: false,
 };
@@ -179,12 +184,17 @@ pub const PRESETS: &[Preset] = &[
             seed: false,
             developer_role: false,
             images: false,
+            thinking: ThinkingField::Switch,
             reasoning_field: Some(ReasoningField::ReasoningContent),
+            // Turns with calls must bring their reasoning, of others it is ignored.
+            reasoning_replay: ReasoningReplay::Required,
+            calls_need_reasoning: true,
             continuation: Continuation::PrefixFlag,
             ..SERVICE
         },
-        // `prefix` is taken below `/beta` only; elsewhere it is refused.
-        means: PREFILL,
+        means: FLAGGED,
+        continue_below: Some("/beta"),
+        thinking_switch: true,
         marks_thoughts: true,
         ..CUSTOM
     },
@@ -201,7 +211,7 @@ pub const PRESETS: &[Preset] = &[
             continuation: Continuation::PrefixFlag,
             ..SERVICE
         },
-        means: PREFILL,
+        means: FLAGGED,
         marks_thoughts: true,
         ..CUSTOM
     },
@@ -296,6 +306,7 @@ pub const PRESETS: &[Preset] = &[
         counts_budget: true,
         thinking_switch: true,
         marks_thoughts: true,
+        ..CUSTOM
     },
     CUSTOM,
 ];

@@ -120,6 +120,17 @@ impl<'r> Body<'r> {
                 Thinking::Effort(word) if word != "none" => self.text("think", word),
                 other => self.value("think", &other.is_on().into()),
             },
+            ThinkingField::Switch if thinking == Thinking::Default => {}
+            ThinkingField::Switch => {
+                let state = match thinking.is_on() {
+                    true => "enabled",
+                    false => "disabled",
+                };
+                self.value("thinking", &json!({"type": state}));
+                if thinking.is_on() && thinking != Thinking::On {
+                    self.maybe("reasoning_effort", thinking.effort().map(Value::from));
+                }
+            }
             ThinkingField::AnthropicThinking => {
                 // Chat Completions servers that took over Anthropic's field.
                 match thinking.budget() {

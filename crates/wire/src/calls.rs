@@ -4,11 +4,15 @@
 //! the name, of the arguments, or the whole. What others do wrong here stands in the rules
 //! of [`Calls::find`].
 
+use std::borrow::Cow;
+
 use twopass_core::chat::{
     Arguments, CallErrorKind, Diagnostic, DiagnosticKind, Event, InvalidToolCall, OpaqueItem,
     OpaqueKind, ToolCall,
 };
-use twopass_core::text::{ArgumentError, DecodedArguments, JsonLimits, decode_arguments};
+use twopass_core::text::{
+    ArgumentError, DecodedArguments, JsonBoundary, JsonEvent, JsonLimits, decode_arguments,
+};
 
 use crate::json::string;
 use crate::request::DecodeContext;
@@ -28,7 +32,7 @@ pub(crate) struct Fragment<'a> {
     pub(crate) extra: Option<&'a str>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Partial {
     index: Option<u64>,
     /// The id as the stream gives it.
@@ -37,23 +41,110 @@ struct Partial {
     id: String,
     name: Option<String>,
     arguments: String,
-    /// The arguments came as an object, whole.
-    is_whole: bool,
+    /// Reads along in the arguments, so that their end is known without reading them again.
+    reader: JsonBoundary,
+    state: ArgumentState,
     too_large: bool,
+    /// The name came once more after the arguments were complete.
+    named_again: bool,
+    /// Opened for an argument object that came after a call's first.
+    is_second: bool,
     /// Bytes of the arguments that were handed out as deltas.
     n_sent: usize,
     started: bool,
     extra: Option<String>,
 }
 
-impl Partial {
-    fn is_complete(&self) -> bool {
-        self.is_whole || (self.arguments.ends_with('}') && is_object(&self.arguments))
-    }
+/// How far the arguments of a call are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ArgumentState {
+    /// The object is not complete, or there is none.
+    Open,
+    /// The object is complete; white space may follow.
+    Complete,
+    /// Something else than a further object stands behind it.
+    Trailed,
 }
 
-fn is_object(text: &str) -> bool {
-    Arguments::from_text(text).is_ok()
+impl Partial {
+    fn new(index: Option<u64>, max_depth: usize) -> Self {
+        Self {
+            index,
+            wire_id: None,
+            id: String::new(),
+            name: None,
+            arguments: String::new(),
+            reader: JsonBoundary::new(0, max_depth),
+            state: ArgumentState::Open,
+            too_large: false,
+            named_again: false,
+            is_second: false,
+            n_sent: 0,
+            started: false,
+            extra: None,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.state != ArgumentState::Open
+    }
+
+    /// True while the arguments may still be the empty object that some streams begin with,
+    /// to be replaced by the real one.
+    fn may_be_empty_object(&self) -> bool {
+        self.n_sent == 0 && "{}".starts_with(self.arguments.trim())
+    }
+
+    /// Takes argument text up to the end of the object and gives back what begins another.
+    fn take_arguments<'a>(&mut self, text: &'a str, limits: &JsonLimits) -> Option<&'a str> {
+        // Some servers send the whole arguments again at the end.
+        let is_repeat = self.state == ArgumentState::Complete && text == self.arguments;
+        let mut rest = text;
+        while !self.too_large && !is_repeat && !rest.is_empty() {
+            if self.state == ArgumentState::Complete && rest.trim_start().starts_with('{') {
+                if !self.may_be_empty_object() {
+                    return Some(rest);
+                }
+                self.arguments.clear();
+                self.reader = JsonBoundary::new(0, limits.max_depth);
+                self.state = ArgumentState::Open;
+            }
+            let len = match self.state {
+                ArgumentState::Open => self.read_along(rest),
+                ArgumentState::Complete if rest.trim_start().is_empty() => rest.len(),
+                ArgumentState::Complete | ArgumentState::Trailed => {
+                    self.state = ArgumentState::Trailed;
+                    rest.len()
+                }
+            };
+            let (mine, behind) = rest.split_at(len);
+            self.too_large = self.arguments.len() + mine.len() > limits.max_bytes;
+            if !self.too_large {
+                self.arguments.push_str(mine);
+            }
+            rest = behind;
+        }
+        None
+    }
+
+    /// Follows the object; how much of the text belongs to it.
+    fn read_along(&mut self, text: &str) -> usize {
+        let bytes = text.as_bytes();
+        let mut at = 0;
+        loop {
+            let (taken, event) = self.reader.feed(&bytes[at..]);
+            at += taken;
+            match event {
+                JsonEvent::End { level: 0 } => {
+                    self.state = ArgumentState::Complete;
+                    // White space behind it tells nothing and is taken along.
+                    return text.len() - text[at..].trim_start().len();
+                }
+                JsonEvent::More | JsonEvent::Error => return bytes.len(),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// How the calls of a turn end.
@@ -94,21 +185,11 @@ impl Calls {
     /// Takes a fragment and says what can be said already: a call is announced when its
     /// name and id are known.
     pub(crate) fn push(&mut self, fragment: Fragment<'_>, out: &mut Vec<Event>) {
-        let call_idx = match self.find(&fragment) {
-            Some(idx) => idx,
-            None if self.partials.len() >= self.context.rules.limits.max_calls => {
-                self.n_dropped += 1;
-                return;
-            }
-            None => {
-                self.partials.push(Partial {
-                    index: fragment.index,
-                    ..Partial::default()
-                });
-                self.partials.len() - 1
-            }
+        let found = self.find(&fragment);
+        let Some(call_idx) = found.or_else(|| self.open(fragment.index)) else {
+            return;
         };
-        let known_tools = &self.context;
+        let has_id = fragment.id.is_some();
         let partial = &mut self.partials[call_idx];
         partial.index = partial.index.or(fragment.index);
         if partial.wire_id.is_none() {
@@ -119,9 +200,11 @@ impl Calls {
                 None => partial.name = Some(piece),
                 // Repeated whole names are common, names in pieces are rare: a piece is
                 // appended only to what is no tool yet.
-                Some(name) if *name == piece => {}
+                Some(name) if *name == piece => {
+                    partial.named_again = partial.state == ArgumentState::Complete && !has_id;
+                }
                 Some(name) => {
-                    let is_tool = known_tools.is_offered(name);
+                    let is_tool = self.context.is_offered(name);
                     if partial.arguments.is_empty() && !partial.started && !is_tool {
                         name.push_str(&piece);
                     }
@@ -131,11 +214,48 @@ impl Calls {
         if let Some(extra) = fragment.extra {
             partial.extra = Some(extra.to_owned());
         }
-        if let Some(arguments) = fragment.arguments {
-            let max_bytes = self.context.rules.limits.arguments.max_bytes;
-            take_arguments(partial, arguments, max_bytes);
+        self.take_arguments(call_idx, fragment.arguments, out);
+    }
+
+    /// Opens a call; `None` if there are too many.
+    fn open(&mut self, index: Option<u64>) -> Option<usize> {
+        let limits = &self.context.rules.limits;
+        if self.partials.len() >= limits.max_calls {
+            self.n_dropped += 1;
+            return None;
         }
-        self.announce(call_idx, out);
+        let max_depth = limits.arguments.max_depth;
+        self.partials.push(Partial::new(index, max_depth));
+        Some(self.partials.len() - 1)
+    }
+
+    /// Gives the call its piece of argument text. A further object opens a call of its own: the
+    /// next of the same tool if the tool was named again, else one that will be rejected,
+    /// since nothing says which tool is meant.
+    fn take_arguments(&mut self, call_idx: usize, raw: Option<&str>, out: &mut Vec<Event>) {
+        let text = match raw {
+            Some(raw) if raw.starts_with('"') => string(raw).map(Cow::Owned),
+            raw => raw.map(Cow::Borrowed),
+        };
+        let mut rest = text.as_deref();
+        let mut call_idx = call_idx;
+        loop {
+            let limits = self.context.rules.limits.arguments;
+            let partial = &mut self.partials[call_idx];
+            rest = rest.and_then(|rest| partial.take_arguments(rest, &limits));
+            let named_again = rest.is_some() && std::mem::take(&mut partial.named_again);
+            let name = partial.name.clone().filter(|_| named_again);
+            let (index, wire_id) = (partial.index, partial.wire_id.clone());
+            self.announce(call_idx, false, out);
+            let Some(next) = rest.and_then(|_| self.open(index)) else {
+                return;
+            };
+            call_idx = next;
+            let partial = &mut self.partials[call_idx];
+            partial.is_second = name.is_none();
+            partial.name = name;
+            partial.wire_id = wire_id;
+        }
     }
 
     /// The call that a fragment belongs to; `None` = a new one.
@@ -196,7 +316,8 @@ impl Calls {
         }
     }
 
-    fn announce(&mut self, call_idx: usize, out: &mut Vec<Event>) {
+    /// `is_over`: nothing more will come for this call.
+    fn announce(&mut self, call_idx: usize, is_over: bool, out: &mut Vec<Event>) {
         let partial = &mut self.partials[call_idx];
         let Some(name) = &partial.name else { return };
         if !partial.started {
@@ -220,7 +341,8 @@ impl Calls {
                 name: self.context.own_name(name),
             });
         }
-        if partial.n_sent < partial.arguments.len() {
+        let may_send = is_over || !partial.may_be_empty_object();
+        if may_send && partial.n_sent < partial.arguments.len() {
             out.push(Event::ArgumentsDelta {
                 call_idx,
                 text: partial.arguments[partial.n_sent..].to_owned(),
@@ -233,20 +355,7 @@ impl Calls {
     pub(crate) fn finish(&mut self, end: End, out: &mut Vec<Event>) -> FinishedCalls {
         let mut finished = FinishedCalls::default();
         for call_idx in 0..self.partials.len() {
-            let partial = &mut self.partials[call_idx];
-            if partial.wire_id.is_none() {
-                partial.wire_id = Some(free_id(&self.context));
-            }
-            if partial.name.is_some() && partial.arguments.is_empty() {
-                partial.arguments.push_str("{}");
-                partial.is_whole = true;
-            }
-            self.announce(call_idx, out);
-            let mut partial = std::mem::take(&mut self.partials[call_idx]);
-            if !partial.started {
-                partial.id = partial.wire_id.take().unwrap_or_default();
-                self.context.rules.taken_ids.insert(partial.id.clone());
-            }
+            let partial = self.close(call_idx, out);
             if let Some(extra) = &partial.extra {
                 let item =
                     OpaqueItem::of_call(OpaqueKind::CallExtra, partial.id.clone(), extra.clone());
@@ -302,6 +411,26 @@ impl Calls {
         finished
     }
 
+    /// Nothing more comes for this call: it has its id, and its arguments are told whole.
+    fn close(&mut self, call_idx: usize, out: &mut Vec<Event>) -> Partial {
+        let partial = &mut self.partials[call_idx];
+        if partial.wire_id.is_none() {
+            partial.wire_id = Some(free_id(&self.context));
+        }
+        if partial.name.is_some() && partial.arguments.is_empty() {
+            partial.arguments.push_str("{}");
+        }
+        self.announce(call_idx, true, out);
+        let mut partial = std::mem::replace(&mut self.partials[call_idx], Partial::new(None, 0));
+        if !partial.started {
+            partial.id = partial.wire_id.take().unwrap_or_default();
+            if !self.context.rules.taken_ids.insert(partial.id.clone()) {
+                partial.id = fresh_id(&mut self.context);
+            }
+        }
+        partial
+    }
+
     /// The call, and true if only the lenient reader could read it (case rules 10, 11).
     fn check(
         &self,
@@ -314,6 +443,7 @@ impl Calls {
             name,
             arguments: raw,
             too_large,
+            is_second,
             ..
         } = partial;
         let name = name.map(|name| self.context.own_name(&name));
@@ -333,41 +463,16 @@ impl Calls {
             return reject(name, raw, CallErrorKind::ArgumentsTooLarge, &message);
         }
         let Some(name) = name else {
-            let message = "the call names no tool";
+            let message = match is_second {
+                true => "a further argument object came for one call",
+                false => "the call names no tool",
+            };
             return reject(None, raw, CallErrorKind::MalformedArguments, message);
         };
         let is_last = call_idx + 1 == self.partials.len();
         let cut = end == End::Cut && is_last;
         self.context.rules.judge(&id, &name, &raw, cut)
     }
-}
-
-fn take_arguments(partial: &mut Partial, raw: &str, max_bytes: usize) {
-    if partial.too_large {
-        return;
-    }
-    let piece = if raw.starts_with('"') {
-        match string(raw) {
-            Some(piece) => piece,
-            None => return,
-        }
-    } else {
-        // The object itself: it replaces the empty object that some streams begin with.
-        if partial.n_sent == 0 {
-            partial.arguments.clear();
-        }
-        partial.is_whole = true;
-        raw.to_owned()
-    };
-    // Some servers send the whole arguments again at the end.
-    if piece.len() > 1 && piece == partial.arguments && partial.is_complete() {
-        return;
-    }
-    if partial.arguments.len() + piece.len() > max_bytes {
-        partial.too_large = true;
-        return;
-    }
-    partial.arguments.push_str(&piece);
 }
 
 /// Argument text of a call, and true if only the lenient reader could read it.

@@ -45,6 +45,8 @@ pub struct WireFacts {
     pub reasoning_replay: ReasoningReplay,
     /// The field in which it goes back; `None` = the one that it came in, else none.
     pub reasoning_field: Option<ReasoningField>,
+    /// True if past turns with calls must have the reasoning field, be it empty.
+    pub calls_need_reasoning: bool,
     /// How thinking is asked for.
     pub thinking: ThinkingField,
     /// What call ids look like.
@@ -83,6 +85,7 @@ impl WireFacts {
         template_kwargs: true,
         reasoning_replay: ReasoningReplay::None,
         reasoning_field: None,
+        calls_need_reasoning: false,
         thinking: ThinkingField::None,
         tool_call_id: IdFormat::printable(256),
         tool_name: IdFormat::word(64),
@@ -253,6 +256,8 @@ pub enum ThinkingField {
     TemplateKwarg,
     /// `think: true`, `false` or an effort.
     OllamaThink,
+    /// `thinking: {"type": "enabled"}` or `disabled`, and `reasoning_effort` for how much.
+    Switch,
 }
 
 /// How a last assistant message is marked as text to be continued (row D10).

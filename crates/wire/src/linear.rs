@@ -11,28 +11,39 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// Takes the next event and appends those whose turn it is.
+    /// Takes the next event and appends those whose turn it is. What waits is looked through
+    /// once for each call, not for each event.
     pub(crate) fn push(&mut self, event: &Event, out: &mut Vec<Event>) {
-        self.held.push_back(event.clone());
-        loop {
-            let next = match self.open {
-                None => self.held.pop_front(),
-                Some(idx) => self
-                    .held
-                    .iter()
-                    .position(|event| call_of(event) == Some(idx))
-                    .and_then(|at| self.held.remove(at)),
+        if self.open.is_some() && call_of(event) != self.open {
+            self.held.push_back(event.clone());
+            return;
+        }
+        self.give(event.clone(), out);
+        while self.open.is_none() {
+            let Some(event) = self.held.pop_front() else {
+                return;
             };
-            let Some(event) = next else { return };
-            match &event {
-                Event::CallStarted { call_idx, .. } => self.open = Some(*call_idx),
-                Event::CallFinished { .. } | Event::CallRejected { .. } => self.open = None,
-                _ => {}
+            self.give(event, out);
+            let opened = self.open;
+            if opened.is_some() {
+                for event in std::mem::take(&mut self.held) {
+                    match call_of(&event) == opened {
+                        true => self.give(event, out),
+                        false => self.held.push_back(event),
+                    }
+                }
             }
-            out.push(event);
         }
     }
 
+    fn give(&mut self, event: Event, out: &mut Vec<Event>) {
+        match &event {
+            Event::CallStarted { call_idx, .. } => self.open = Some(*call_idx),
+            Event::CallFinished { .. } | Event::CallRejected { .. } => self.open = None,
+            _ => {}
+        }
+        out.push(event);
+    }
     /// Appends all that still waits: the turn ended.
     pub(crate) fn finish(&mut self, out: &mut Vec<Event>) {
         self.open = None;

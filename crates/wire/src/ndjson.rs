@@ -1,6 +1,7 @@
 //! JSON lines as bytes: an incremental decoder.
 //!
-//! Lines end in LF or CRLF; empty lines are not delivered. Bytes that are not UTF-8 become
+//! Lines end in LF or CRLF; empty lines are not delivered, and neither is a byte order mark in
+//! front. Bytes that are not UTF-8 become
 //! replacement characters, line by line, so that a character cut between two reads survives.
 //! Cost: each byte is looked at once; one line is held, up to the limit.
 
@@ -9,6 +10,8 @@ use crate::sse::{EventTooLarge, MAX_EVENT_BYTES};
 /// Reads lines from bytes cut anywhere.
 #[derive(Debug)]
 pub struct Decoder {
+    /// Nothing was delivered yet, so that a byte order mark may still come.
+    is_first: bool,
     line: Vec<u8>,
     max_line_bytes: usize,
 }
@@ -25,6 +28,7 @@ impl Decoder {
     #[must_use]
     pub fn new(max_line_bytes: usize) -> Self {
         Self {
+            is_first: true,
             line: Vec::new(),
             max_line_bytes,
         }
@@ -55,8 +59,12 @@ impl Decoder {
     /// twice is harmless.
     pub fn finish(&mut self, out: &mut Vec<String>) {
         let line = String::from_utf8_lossy(&self.line);
-        let line = line.trim();
+        let mut line = line.trim();
+        if self.is_first {
+            line = line.strip_prefix('\u{feff}').unwrap_or(line).trim_start();
+        }
         if !line.is_empty() {
+            self.is_first = false;
             out.push(line.to_owned());
         }
         self.line.clear();

@@ -90,7 +90,7 @@ pub struct Sampling {
     pub presence_penalty: Option<f32>,
     /// Added against tokens by their count.
     pub frequency_penalty: Option<f32>,
-    /// Multiplied against repeated tokens.
+    /// Multiplied against repeated tokens; 0.01 to 10, 1 = none.
     pub repeat_penalty: Option<f32>,
 }
 
@@ -283,7 +283,7 @@ impl Request {
             ("min_p", s.min_p, 0.0, 1.0),
             ("presence_penalty", s.presence_penalty, -2.0, 2.0),
             ("frequency_penalty", s.frequency_penalty, -2.0, 2.0),
-            ("repeat_penalty", s.repeat_penalty, 0.0, 10.0),
+            ("repeat_penalty", s.repeat_penalty, 0.01, 10.0),
         ];
         for (name, value, low, high) in rows {
             if let Some(value) = value

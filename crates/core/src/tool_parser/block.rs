@@ -526,7 +526,7 @@ impl BlockReader {
 }
 
 /// A block of text only: nothing of it is a call.
-fn reject_empty(raw: &str, calls: &mut Calls, out: &mut Vec<Event>) {
+pub(crate) fn reject_empty(raw: &str, calls: &mut Calls, out: &mut Vec<Event>) {
     let message = "the block holds no call";
     calls.reject_block(CallErrorKind::MalformedArguments, raw, message, out);
 }

@@ -1,6 +1,6 @@
 //! Bodies that are JSON: one call object, an array of them, or several in a row.
 
-use super::block::{BlockRules, ENDED, Input, Place, Progress, read_junk};
+use super::block::{BlockRules, ENDED, Input, Place, Progress, read_junk, reject_empty};
 use super::calls::{ArgumentBody, Calls};
 use crate::chat::{CallErrorKind, Event};
 use crate::text::{JsonBoundary, JsonEvent, MarkerMatch, prefix_within, read_lenient};
@@ -148,6 +148,8 @@ pub(crate) struct JsonBody {
     has_marker: bool,
     restarts: u32,
     any_call: bool,
+    /// Calls of the turn before this body's.
+    n_calls_before: usize,
 }
 
 impl JsonBody {
@@ -163,6 +165,7 @@ impl JsonBody {
             has_marker,
             restarts: 0,
             any_call: false,
+            n_calls_before: calls.n_started(),
         }
     }
 
@@ -186,7 +189,7 @@ impl JsonBody {
             let step = match self.state {
                 State::Value => self.read_value(rules, json, input, calls, out),
                 State::Between => self.read_between(rules, json, input, calls, out),
-                State::Junk { at } => Some(read_junk(rules, at, input)),
+                State::Junk { at } => Some(self.read_junk(rules, at, input, calls, out)),
                 State::OverLimit => self.read_over_limit(input),
             };
             if let Some(progress) = step {
@@ -506,6 +509,22 @@ impl JsonBody {
             input.pos = at;
         }
         Some(Progress::Broken)
+    }
+
+    /// Text after the last value. Where the values held no call, it would be lost unseen.
+    fn read_junk(
+        &self,
+        rules: &BlockRules,
+        at: usize,
+        input: &mut Input<'_>,
+        calls: &mut Calls,
+        out: &mut Vec<Event>,
+    ) -> Progress {
+        let progress = read_junk(rules, at, input);
+        if progress == ENDED && calls.n_started() == self.n_calls_before {
+            reject_empty(input.text[self.value_at..input.pos].trim(), calls, out);
+        }
+        progress
     }
 
     /// The block is over the limit and was refused. True inside a value: its end is found

@@ -87,7 +87,7 @@ impl XmlRules {
         }
         match self.name_end(&ahead) {
             Name::Ends { name, after } => {
-                if !is_name(name) {
+                if !is_name(name.trim()) {
                     return Head::No;
                 }
                 ahead.pos = after;
@@ -114,8 +114,9 @@ impl XmlRules {
     }
 
     fn name_end<'a>(&self, input: &Input<'a>) -> Name<'a> {
+        let longest = MAX_NAME_BYTES + self.name_end.len().max(1);
         let all = &input.text[input.pos..];
-        let rest = prefix_within(all, MAX_NAME_BYTES + 64);
+        let rest = prefix_within(all, longest);
         let found = if self.name_end.is_empty() {
             let at = rest.find(['\n', '<']);
             // A line end belongs to the framing, a tag does not belong to the name.
@@ -125,11 +126,11 @@ impl XmlRules {
                 .map(|at| (at, at + self.name_end.len()))
         };
         match found {
-            Some((at, after)) if at <= MAX_NAME_BYTES => Name::Ends {
+            Some((at, after)) if looks_like_name(&rest[..at]) => Name::Ends {
                 name: &rest[..at],
                 after: input.pos + after,
             },
-            None if rest.len() <= MAX_NAME_BYTES && looks_like_name(rest) => Name::Cut,
+            None if all.len() < longest && looks_like_name(rest) => Name::Cut,
             _ => Name::Wrong,
         }
     }
@@ -170,14 +171,12 @@ fn is_name(text: &str) -> bool {
             .all(|c| !c.is_whitespace() && !matches!(c, '<' | '>' | '{' | '}'))
 }
 
-/// True if this may be the start of a name and of what ends it.
+/// True if this may be a name, or the start of one and of what ends it. What is true of a
+/// text is true of all its beginnings, so that it does not matter how the text is cut.
 fn looks_like_name(text: &str) -> bool {
-    let name = text
-        .trim_start()
-        .split(['<', '"', '>'])
-        .next()
-        .unwrap_or_default();
-    name.chars()
+    let name = text.split(['<', '"', '>']).next().unwrap_or_default();
+    name.trim()
+        .chars()
         .all(|c| !c.is_whitespace() && !matches!(c, '{' | '}'))
 }
 
@@ -367,10 +366,10 @@ impl XmlBody {
     }
 
     fn read_key(&mut self, xml: &XmlRules, input: &mut Input<'_>) -> Option<Progress> {
-        let rest = input.rest();
-        let near = prefix_within(rest, MAX_NAME_BYTES + 64);
-        let Some(at) = near.find(&xml.key_end).filter(|at| *at <= MAX_NAME_BYTES) else {
-            if rest.len() <= MAX_NAME_BYTES {
+        let longest = MAX_NAME_BYTES + xml.key_end.len();
+        let rest = prefix_within(input.rest(), longest);
+        let Some(at) = rest.find(&xml.key_end) else {
+            if input.rest().len() < longest {
                 return Some(Progress::Need);
             }
             // No end in sight: what follows is taken for an empty key's value.

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod custom;
+mod every_dialect;
 mod harness;
 mod plan;
 mod properties;

@@ -57,7 +57,7 @@ fn object() -> impl Strategy<Value = Map<String, Value>> {
         .prop_map(|members| members.into_iter().collect())
 }
 
-fn calls() -> impl Strategy<Value = Vec<ToolCall>> {
+pub(crate) fn calls() -> impl Strategy<Value = Vec<ToolCall>> {
     proptest::collection::vec(("[a-z][a-z0-9_]{0,10}", object()), 1..4).prop_map(|calls| {
         let named = calls.into_iter().enumerate();
         named
@@ -71,7 +71,7 @@ fn calls() -> impl Strategy<Value = Vec<ToolCall>> {
 }
 
 /// A tool whose schema has the types of these arguments.
-fn tool_of(call: &ToolCall) -> ToolSpec {
+pub(crate) fn tool_of(call: &ToolCall) -> ToolSpec {
     let kind = |value: &Value| match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
@@ -107,7 +107,7 @@ fn can_say(row: &ToolDialect, calls: &[ToolCall]) -> bool {
     !forbidden.iter().any(|marker| written.contains(marker))
 }
 
-fn reads_back(row: &ToolDialect, calls: &[ToolCall], every_cut: bool) {
+pub(crate) fn reads_back(row: &ToolDialect, calls: &[ToolCall], every_cut: bool) {
     let options = options("none", row.name, calls.iter().map(tool_of).collect());
     let text = row.write_calls(calls);
     let end = end("stop", None);

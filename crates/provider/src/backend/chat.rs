@@ -46,6 +46,8 @@ pub struct Chat {
 pub(super) struct Service {
     endpoint: Endpoint,
     url: Url,
+    /// For turns that go on after a last assistant message.
+    continue_url: Url,
     format: &'static Format,
     pub(super) preset: &'static Preset,
     pub(super) facts: WireFacts,
@@ -86,6 +88,10 @@ impl Chat {
                 .into_iter()
                 .collect(),
             endpoint: endpoint::connect(config)?,
+            continue_url: match config.continue_url() {
+                Some(url) => url,
+                None => endpoint::turn_url(config)?,
+            },
             url: endpoint::turn_url(config)?,
             format,
             preset,
@@ -231,8 +237,12 @@ impl Service {
     ) -> Result<Sent, ProviderError> {
         let started = Instant::now();
         let encoded = (self.format.encode)(wire, facts)?;
+        let url = match wire.continue_final {
+            true => &self.continue_url,
+            false => &self.url,
+        };
         let call = || Call {
-            url: self.url.clone(),
+            url: url.clone(),
             body: encoded.body.clone(),
             framing: self.format.framing,
             delivery: wire.request.delivery,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use reqwest::Client;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use twopass_core::chat::{Delivery, Event, Reply};
 use twopass_wire::fault::Fault;
@@ -225,6 +225,7 @@ impl Endpoint {
             call.delivery,
         );
         let mut exchange = Exchange {
+            told_length: response.headers().contains_key(CONTENT_LENGTH),
             body: Some(Body::new(response)?),
             framer,
             decoder: call.decoder,
@@ -255,6 +256,8 @@ fn locate(error: &reqwest::Error, url: &Url) -> ProviderError {
 pub(crate) struct Exchange {
     /// `None` once everything was read.
     body: Option<Body>,
+    /// The length was told, so what came is whole.
+    told_length: bool,
     framer: Framer,
     decoder: Box<dyn Decoder>,
     secrets: Arc<[SecretString]>,
@@ -365,16 +368,26 @@ impl Exchange {
     /// The input is over, or broke for this cause. What is complete counts as complete.
     fn end(&mut self, cause: Option<ProviderError>) {
         let mut events = Vec::new();
+        let mut broke_off = false;
         let rest = match &mut self.framer {
             Framer::Whole(_) if cause.is_some() => Ok(()),
-            Framer::Whole(body) => self.decoder.push_whole(body, &mut events),
+            Framer::Whole(body) => {
+                broke_off = is_half_json(body);
+                self.decoder.push_whole(body, &mut events)
+            }
             framer => {
                 let mut frames = Vec::new();
                 framer.finish(&mut frames);
+                // Only a last line without its end can be half a line.
+                let last = frames.last().filter(|_| matches!(framer, Framer::Lines(_)));
+                broke_off = last.is_some_and(|line| is_half_json(line.data.as_bytes()));
                 self.decode(&frames);
                 Ok(())
             }
         };
+        // A body of no told length that broke off ends like a whole one.
+        let broke_off = broke_off && !self.told_length;
+        let cause = cause.or_else(|| broke_off.then(|| Fault::truncated().into()));
         if let Some(failed) = &self.failed {
             // A frame that broke off cannot be read: then the break is what went wrong.
             if let (ErrorKind::InvalidResponse, Some(cause)) = (failed.kind(), cause) {
@@ -390,6 +403,13 @@ impl Exchange {
             Err(error) => self.fail(cause.unwrap_or(error)),
         }
     }
+}
+
+/// True if the text is an object that ends too early.
+fn is_half_json(text: &[u8]) -> bool {
+    let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
+    let read = serde_json::from_slice::<serde::de::IgnoredAny>(text);
+    first == Some(&b'{') && read.is_err_and(|error| error.is_eof())
 }
 
 /// Bytes of text in an event.

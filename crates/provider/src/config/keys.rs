@@ -3,8 +3,8 @@
 use secrecy::SecretString;
 use url::{Host, Url};
 
+use super::api::default_base_url;
 use super::environment::Environment;
-use super::read::default_base_url;
 use super::types::{BackendKind, ProviderConfig};
 use crate::preset::PRESETS;
 

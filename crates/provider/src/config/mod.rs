@@ -6,8 +6,10 @@
 //! (`serde_yaml_ng` and `serde_norway` wrap a C translation of libyaml and give places only
 //! in errors; `saphyr` itself has no limits on aliases.)
 
+mod api;
 mod dialects;
 mod embeddings;
+mod entry;
 mod environment;
 mod keys;
 mod load;

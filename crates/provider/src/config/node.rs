@@ -98,9 +98,58 @@ pub(super) fn parse(text: &str) -> Result<Node, (Place, String)> {
             // programmers: both go.
             let message = message.split(" at line ").next().unwrap_or_default();
             let message = message.split(", set ").next().unwrap_or_default();
-            Err((place, message.trim_end_matches(['.', ',', ' ']).to_owned()))
+            Err((place, plain(message.trim_end_matches(['.', ',', ' ']))))
         }
     }
+}
+
+/// What the parser says in words of its grammar, and what it means.
+const IN_PLAIN_WORDS: [(&str, &str); 12] = [
+    (
+        "mapping values are not allowed",
+        "a second `key: value` stands in this line, put text that holds `: ` into quotes",
+    ),
+    (
+        "parsing a block collection",
+        "the line is indented otherwise than the list above it",
+    ),
+    (
+        "parsing a block mapping",
+        "the line is indented otherwise than the keys above it",
+    ),
+    ("simple key expected ':'", "a key needs a `:` behind it"),
+    ("tabs disallowed", "tabs cannot indent, use spaces"),
+    (
+        "unexpected character",
+        "text cannot begin with this character, put it into quotes",
+    ),
+    (
+        "references unknown anchor",
+        "`*` refers to an anchor that is not there, put text that begins with `*` into quotes",
+    ),
+    ("recursive references", "an anchor refers to itself"),
+    (
+        "did not find expected hexadecimal number",
+        "an escape in double quotes needs hexadecimal digits",
+    ),
+    (
+        "parsing an implicit flow mapping",
+        "a key needs a `:` and a value between `{` and `}`",
+    ),
+    (
+        "YAML directive",
+        "a line that begins with `%` is no setting",
+    ),
+    (
+        "budget breached",
+        "the file is too large or nested too deep",
+    ),
+];
+
+fn plain(message: &str) -> String {
+    let mut rows = IN_PLAIN_WORDS.iter();
+    let found = rows.find(|(part, _)| message.contains(part));
+    found.map_or(message, |(_, plain)| plain).to_owned()
 }
 
 impl<'de> Deserialize<'de> for Node {

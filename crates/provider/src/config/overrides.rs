@@ -1,10 +1,11 @@
 //! What goes over the file: flags, environment, and the single-provider form.
 
+use super::api::{base_url, default_base_url};
 use super::environment::Environment;
 use super::keys::{self, KeyRequest};
 use super::node::NodeKind;
 use super::origin::Origin;
-use super::read::{BUILT_IN_NAME, DEFAULT_MODEL, base_url, default_base_url, names_of};
+use super::read::{BUILT_IN_NAME, DEFAULT_MODEL, names_of};
 use super::section::{Section, Source};
 use super::types::{BackendKind, Config, ProviderConfig};
 use crate::ProviderError;

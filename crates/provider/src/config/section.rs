@@ -169,10 +169,14 @@ impl<'a> Section<'a> {
         least: u64,
         most: u64,
     ) -> Result<Option<u64>, ProviderError> {
-        let allowed = if most >= u64::from(u32::MAX) {
-            format!("a whole number of at least {least}")
-        } else {
-            format!("a whole number from {least} to {most}")
+        let known = self.entries.iter().find(|(key, ..)| key == name);
+        let is_above = known.is_some_and(
+            |(.., node)| matches!(node.kind, NodeKind::Whole(value) if value > i128::from(most)),
+        );
+        let allowed = match most >= u64::from(u32::MAX) {
+            true if is_above => format!("a whole number of at most {most}"),
+            true => format!("a whole number of at least {least}"),
+            false => format!("a whole number from {least} to {most}"),
         };
         self.read(source, name, &allowed, |kind| match kind {
             NodeKind::Whole(value) => u64::try_from(*value)

@@ -6,9 +6,11 @@
 
 mod body;
 
+use std::error::Error as _;
 use std::future::Future;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{io, iter};
 
 use reqwest::{Client, Response};
 use tokio::time::Instant;
@@ -126,7 +128,11 @@ pub(crate) fn transport_error(error: &reqwest::Error) -> ProviderError {
         );
     }
     if error.is_connect() {
-        return ProviderError::new(ErrorKind::Connect, format!("cannot connect: {cause}"));
+        let connect = ProviderError::new(ErrorKind::Connect, format!("cannot connect: {cause}"));
+        return match is_untrusted(error) {
+            true => connect.without_retry(),
+            false => connect,
+        };
     }
     if error.is_builder() {
         return ProviderError::new(
@@ -134,10 +140,35 @@ pub(crate) fn transport_error(error: &reqwest::Error) -> ProviderError {
             format!("the request cannot be built: {cause}"),
         );
     }
+    if is_not_http(error) {
+        return ProviderError::new(
+            ErrorKind::InvalidResponse,
+            format!("the answer is not HTTP: {cause}"),
+        );
+    }
     ProviderError::new(
         ErrorKind::StreamTruncated,
         format!("the connection broke: {cause}"),
     )
+}
+
+/// True if the peer's bytes could not be read as HTTP.
+fn is_not_http(error: &reqwest::Error) -> bool {
+    causes(error)
+        .find_map(|cause| cause.downcast_ref::<hyper::Error>())
+        .is_some_and(hyper::Error::is_parse)
+}
+
+/// True if the peer is not who it should be, which no second attempt changes.
+fn is_untrusted(error: &reqwest::Error) -> bool {
+    causes(error)
+        .filter_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref())
+        .find_map(|inner| inner.downcast_ref::<rustls::Error>())
+        .is_some_and(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
+}
+
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    iter::successors(error.source(), |&cause| cause.source())
 }
 
 fn root_cause(error: &reqwest::Error) -> String {

@@ -107,6 +107,23 @@ fn a6_addresses_and_headers() {
             .collect();
         assert!(!names.contains(&"authorization".to_owned()), "{backend}");
     }
+    // A service that goes on after a message at an address of its own: there, and nowhere else.
+    for (base, url) in [
+        (
+            "https://api.deepseek.com/v1",
+            "https://api.deepseek.com/beta/chat/completions",
+        ),
+        (
+            "https://api.deepseek.com/beta",
+            "https://api.deepseek.com/beta/chat/completions",
+        ),
+        ("http://h/v1", "http://h/v1/chat/completions"),
+    ] {
+        let lines = format!("preset: deepseek, api_config: {{base_url: '{base}', auth: none}}");
+        let config = parse(&lines, &[]);
+        let entry = config.provider(None).unwrap();
+        assert_eq!(entry.continue_url().unwrap().as_str(), url, "{base}");
+    }
     let env = [("OPENAI_API_KEY", "sk-openai"), ("GROQ_API_KEY", "sk-groq")];
     let config = parse("preset: groq", &env);
     let entry = config.provider(None).unwrap();
@@ -437,7 +454,7 @@ async fn m4_reasoning_effort() {
 
 #[test]
 fn keys_without_effect_are_noticed() {
-    let yaml = "providers:\n  - {name: a, provider_backend: ollama, model_name: m, on_invalid_call: report, unterminated_think: continue}\nagent: {max_rounds: 3}\nserver: {reasoning_memory: false}\n";
+    let yaml = "providers:\n  - {name: a, provider_backend: ollama, model_name: m, on_invalid_call: report, unterminated_think: continue, generation_config: {two_pass: true}}\nagent: {max_rounds: 3}\nserver: {reasoning_memory: false}\n";
     let config = Config::parse(yaml, "t.yaml", Environment::default()).unwrap();
     let notices = notices(&config).join("\n");
     for key in [

@@ -46,6 +46,8 @@ fn a1_a5_shapes_keys_and_values() {
     let far = native("    zzz: 3\n");
     let negative = native("    generation_config: {two_pass: true, max_thinking_tokens: -5}\n");
     let zero = native("    generation_config:\n      max_response_tokens: 0\n");
+    let large = native("    generation_config:\n      max_response_tokens: 4294967296\n");
+    let repeat = native("    generation_config: {repeat_penalty: 0}\n");
     let tag = native("    generation_config:\n      think_tag: reasoning\n");
     let mode = native("    generation_config:\n      two_pass: sometimes\n");
     let text = native("    generation_config:\n      max_tokens: many\n");
@@ -59,9 +61,25 @@ fn a1_a5_shapes_keys_and_values() {
         "http://localhost:1, timeout_s: {idel: 3}}",
     );
     let twice = native("    model_name: other\n");
+    let single =
+        native("    unterminated_think: continue\n    generation_config: {two_pass: false}\n");
     insta::assert_snapshot!(errors(&[
         ("not YAML", "providers: [", &[]),
         ("a tab", "providers:\n\t- name: a\n", &[]),
+        ("a key in a value", "a: b: c\n", &[]),
+        (
+            "a list of two indents",
+            "providers:\n  - name: a\n - name: b\n",
+            &[]
+        ),
+        ("keys of two indents", "server:\n  port: 1\n host: a\n", &[]),
+        ("no colon", "server\nembeddings: {}\n", &[]),
+        ("an open quote", "models_dir: 'x\n", &[]),
+        ("a character for nobody", "models_dir: @x\n", &[]),
+        ("no such anchor", "models_dir: *x\n", &[]),
+        ("an anchor in itself", "models_dir: &x [*x]\n", &[]),
+        ("an escape that is none", "models_dir: \"\\xZZ\"\n", &[]),
+        ("a directive", "%YAML 9\n", &[]),
         ("a list at the top", "- a\n- b\n", &[]),
         ("providers is no list", "providers: {name: a}\n", &[]),
         ("no providers", "providers: []\n", &[]),
@@ -85,6 +103,8 @@ fn a1_a5_shapes_keys_and_values() {
         ("unknown key with no near one", &far, &[]),
         ("negative thinking cap", &negative, &[]),
         ("response cap 0", &zero, &[]),
+        ("response cap of 33 bits", &large, &[]),
+        ("repeat penalty 0", &repeat, &[]),
         ("unknown tag", &tag, &[]),
         ("unknown mode", &mode, &[]),
         ("a cap that is text", &text, &[]),
@@ -92,6 +112,7 @@ fn a1_a5_shapes_keys_and_values() {
         ("a stop that is a number", &stop, &[]),
         ("unknown format", &format, &[]),
         ("unknown tool parser", &parser, &[]),
+        ("a second pass where there is one", &single, &[]),
         ("timeout 0", &timeout, &[]),
         ("unknown timeout", &timeouts, &[]),
         (
@@ -184,6 +205,11 @@ fn a6_a14_addresses_and_keys() {
             "environment: no address",
             &native(""),
             &[("TWOPASS_BASE_URL", "localhost")]
+        ),
+        (
+            "environment: an address of two lines",
+            &native(""),
+            &[("TWOPASS_BASE_URL", "http://local\nhost:1")]
         ),
     ]));
 }

@@ -111,7 +111,9 @@ impl Fault {
         Self::new(FaultKind::InvalidResponse, message)
     }
 
-    pub(crate) fn truncated() -> Self {
+    /// An answer that ended too early, without anybody saying so.
+    #[must_use]
+    pub fn truncated() -> Self {
         Self::new(
             FaultKind::StreamTruncated,
             "the stream ended before its end: neither a finish reason nor an end marker came",

@@ -235,6 +235,10 @@ fn encode_reasoning(
     if !details.is_empty() {
         object.raw("reasoning_details", &array(&details));
     }
+    let is_bare = message.reasoning.is_none() && !message.tool_calls.is_empty();
+    if let (true, Some(field)) = (facts.calls_need_reasoning && is_bare, facts.reasoning_field) {
+        object.text(field.as_str(), "");
+    }
 }
 
 pub(crate) fn encode_call(
@@ -400,7 +404,10 @@ pub(crate) fn read_thinking(fields: &Fields<'_>) -> Result<Thinking, BadRequest>
         return Ok(match (thinking.text("type").as_deref(), budget) {
             (Some("disabled"), _) => Thinking::Off,
             (_, Some(budget)) => Thinking::Budget(u32::try_from(budget).unwrap_or(u32::MAX)),
-            _ => Thinking::On,
+            _ => match fields.text("reasoning_effort")? {
+                Some(word) => Thinking::from_effort(&word),
+                None => Thinking::On,
+            },
         });
     }
     if let Some(reasoning) = fields.raw("reasoning").and_then(Lenient::read) {

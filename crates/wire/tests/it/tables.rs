@@ -249,14 +249,14 @@ fn call(id: &str, name: &str) -> ToolCall {
     }
 }
 
-fn turn(text: &str, calls: &[(&str, &str)]) -> Message {
+pub(crate) fn turn(text: &str, calls: &[(&str, &str)]) -> Message {
     Message {
         tool_calls: calls.iter().map(|(id, name)| call(id, name)).collect(),
         ..Message::text(Role::Assistant, text)
     }
 }
 
-fn user(text: &str) -> Message {
+pub(crate) fn user(text: &str) -> Message {
     Message::text(Role::User, text)
 }
 

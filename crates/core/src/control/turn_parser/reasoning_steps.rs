@@ -148,6 +148,7 @@ impl TurnParser {
     pub(super) fn enter_reasoning(&mut self, pair: usize) {
         self.mode = Mode::Reasoning { pair: Some(pair) };
         self.shown.seen_block = true;
+        self.shown.open_mentions = 0;
         self.shown.any_in_block = false;
         self.shown.label_pending = true;
         self.shown.prev = 0;

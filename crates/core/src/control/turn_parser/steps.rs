@@ -185,10 +185,11 @@ impl TurnParser {
             self.drop_marker(held, before, len, out);
             return Found::Taken;
         }
-        // The prompt opened no block, and prose mentioned an opening tag: this closes the
-        // mention.
-        if self.prompt_opened == Some(false) && self.shown.open_mentions > 0 && !self.is_special(at)
-        {
+        let is_late =
+            self.shown.seen_block || (self.calls.n_started() > 0 && self.prompt_opened.is_some());
+        // No block can be open, and prose mentioned an opening tag: this closes the mention.
+        let none_open = is_late || self.prompt_opened == Some(false);
+        if none_open && self.shown.open_mentions > 0 && !self.is_special(at) {
             self.shown.open_mentions -= 1;
             return Found::Mention;
         }
@@ -199,8 +200,6 @@ impl TurnParser {
                 _ => {}
             }
         }
-        let is_late =
-            self.shown.seen_block || (self.calls.n_started() > 0 && self.prompt_opened.is_some());
         if is_late {
             if prev == b' ' && !self.context.at_line_start() && !self.is_special(at) {
                 return Found::Mention;
