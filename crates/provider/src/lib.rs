@@ -31,7 +31,7 @@ pub mod prompt;
 mod provider;
 mod retry;
 
-pub use backend::{Backend, TurnItem, TurnStream};
+pub use backend::{Backend, RawRequest, TurnItem, TurnStream};
 pub use client::{ChatClient, ChatMessage};
 pub use config::{Config, ProviderConfig};
 pub use embeddings::Embeddings;

@@ -5,7 +5,7 @@ use twopass_core::chat::{BadRequest, Message, Reply, Request, TurnBudget};
 use twopass_core::control::split_reasoning;
 use twopass_core::reasoning_parser::ReasoningSyntax;
 
-use crate::backend::{self, Backend, TurnStream};
+use crate::backend::{self, Backend, RawRequest, TurnStream};
 use crate::client::ChatClient;
 use crate::config::{Config, OnError, ParsingFormat, ProviderConfig};
 use crate::embeddings::{Embedder, Embeddings};
@@ -132,6 +132,25 @@ impl Provider {
         let opened = self.backend.open(request).await;
         let stream = opened.map_err(|error| error.with_provider(self.name()))?;
         Ok(backend::decide(stream, &self.config, budget))
+    }
+
+    /// Goes on from a raw text, if the backend takes such.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::BadRequest`]: it takes conversations only. Else as
+    /// [`Provider::stream`].
+    pub async fn complete(&self, request: RawRequest) -> Result<TurnStream, ProviderError> {
+        let opened = self.backend.complete(request).await;
+        opened.map_err(|error| error.with_provider(self.name()))
+    }
+
+    /// Tokens of the request's prompt; `None` if the backend cannot count them.
+    ///
+    /// # Errors
+    /// The prompt cannot be made, or the engine cannot be asked.
+    pub async fn count_prompt(&self, request: Request) -> Result<Option<u64>, ProviderError> {
+        let counted = self.backend.count_prompt(request).await;
+        counted.map_err(|error| error.with_provider(self.name()))
     }
 
     /// Runs a turn to its end.

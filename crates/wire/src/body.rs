@@ -28,6 +28,13 @@ impl<'r> Body<'r> {
         }
     }
 
+    /// These JSON texts as an array.
+    pub(crate) fn list(&mut self, name: &str, items: &[String]) {
+        if !self.extra.iter().any(|(known, _)| known == name) {
+            self.object.list(name, items);
+        }
+    }
+
     pub(crate) fn value(&mut self, name: &str, value: &Value) {
         self.raw(name, &value.to_string());
     }

@@ -5,11 +5,14 @@
 //! turns are left out; ids and tool names have the endpoint's format; reasoning is there
 //! only where the policy sends it back. A pure function: same history, same outcome.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use twopass_core::chat::{Diagnostic, DiagnosticKind, Message, OpaqueKind, Part, Role, ToolSpec};
-use twopass_core::control::{keep_reasoning, split_past_turn};
+use twopass_core::chat::{
+    Diagnostic, DiagnosticKind, Message, OpaqueItem, OpaqueKind, Part, Role, ToolSpec,
+};
+use twopass_core::control::{drop_reasoning, dropped_reasoning, split_past_turn};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::ToolSet;
 
@@ -19,11 +22,11 @@ use crate::request::{DecodeContext, WireRequest, degraded};
 /// The text of a result that nobody gave.
 pub const MISSING_RESULT: &str = "No result was recorded for this call.";
 
-/// A history that can be sent.
+/// A history that can be sent. What needed no change is borrowed: histories are large.
 #[derive(Debug, Clone, Default)]
-pub struct Repaired {
+pub struct Repaired<'r> {
     /// The messages, ids and names as they go over the wire.
-    pub messages: Vec<Message>,
+    pub messages: Vec<Cow<'r, Message>>,
     /// The tools, names as they go over the wire.
     pub tools: Vec<ToolSpec>,
     /// What is needed to read the answer.
@@ -37,9 +40,10 @@ pub struct Repaired {
 /// Repairs the history of a request for an endpoint of these facts. Opaque items of other
 /// kinds than `own` are left out: only the wire that wrote them can carry them back.
 #[must_use]
-pub fn repair(request: &WireRequest, facts: &WireFacts, own: &[OpaqueKind]) -> Repaired {
+pub fn repair<'r>(request: &'r WireRequest, facts: &WireFacts, own: &[OpaqueKind]) -> Repaired<'r> {
     let mut repaired = Repaired::default();
-    let mut messages = request.request.messages.clone();
+    let all = request.request.messages.iter();
+    let mut messages: Vec<Cow<'r, Message>> = all.map(Cow::Borrowed).collect();
     let kept = match messages.last() {
         Some(last) if request.continue_final && last.role == Role::Assistant => messages.pop(),
         _ => None,
@@ -47,7 +51,9 @@ pub fn repair(request: &WireRequest, facts: &WireFacts, own: &[OpaqueKind]) -> R
     let think_tags = ReasoningSyntax::auto();
     for message in &mut messages {
         tidy_message(message, facts);
-        split_past_turn(message, &think_tags);
+        if message.role == Role::Assistant {
+            split_past_turn(message.to_mut(), &think_tags);
+        }
     }
     let mut messages = pair_results(messages, &mut repaired.diagnostics);
     let n_before = messages.len();
@@ -63,25 +69,33 @@ pub fn repair(request: &WireRequest, facts: &WireFacts, own: &[OpaqueKind]) -> R
     }
     messages.extend(kept);
     for message in &mut messages {
-        message
-            .provider_items
-            .retain(|item| own.contains(&item.kind));
+        let is_own = |item: &OpaqueItem| own.contains(&item.kind);
+        if !message.provider_items.iter().all(is_own) {
+            message.to_mut().provider_items.retain(is_own);
+        }
     }
     fit_names(&mut messages, request, facts, &mut repaired);
     fit_ids(&mut messages, facts, &mut repaired.context);
-    keep_reasoning(&mut messages, facts.reasoning_replay);
+    let all: Vec<&Message> = messages.iter().map(AsRef::as_ref).collect();
+    let dropped = dropped_reasoning(&all, facts.reasoning_replay);
+    for (message, is_dropped) in messages.iter_mut().zip(dropped) {
+        if is_dropped {
+            drop_reasoning(message.to_mut());
+        }
+    }
     repaired.in_loop = in_loop(&messages);
     repaired.messages = messages;
     repaired
 }
 
-fn tidy_message(message: &mut Message, facts: &WireFacts) {
+fn tidy_message(message: &mut Cow<'_, Message>, facts: &WireFacts) {
     if message.role == Role::Developer && !facts.developer_role {
-        message.role = Role::System;
+        message.to_mut().role = Role::System;
     }
-    message
-        .content
-        .retain(|part| !matches!(part, Part::Text(text) if text.is_empty()));
+    let is_empty = |part: &Part| matches!(part, Part::Text(text) if text.is_empty());
+    if message.content.iter().any(is_empty) {
+        message.to_mut().content.retain(|part| !is_empty(part));
+    }
 }
 
 fn is_empty_turn(message: &Message) -> bool {
@@ -95,8 +109,11 @@ fn is_empty_turn(message: &Message) -> bool {
 }
 
 /// Puts every call's result right after its turn, in the order of the calls.
-fn pair_results(messages: Vec<Message>, diagnostics: &mut Vec<Diagnostic>) -> Vec<Message> {
-    let mut slots: Vec<Option<Message>> = messages.into_iter().map(Some).collect();
+fn pair_results<'r>(
+    messages: Vec<Cow<'r, Message>>,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Vec<Cow<'r, Message>> {
+    let mut slots: Vec<Option<Cow<'r, Message>>> = messages.into_iter().map(Some).collect();
     let mut out = Vec::with_capacity(slots.len());
     let mut n_missing = 0;
     let mut n_orphans = 0;
@@ -134,12 +151,13 @@ fn pair_results(messages: Vec<Message>, diagnostics: &mut Vec<Diagnostic>) -> Ve
             let result = take_result(&mut slots[at + 1..end], &id, &name);
             out.push(result.unwrap_or_else(|| {
                 n_missing += 1;
-                Message {
+                Cow::Owned(Message {
                     is_error: true,
                     ..Message::tool_result(id.clone(), MISSING_RESULT)
-                }
+                })
             }));
             if let Some(result) = out.last_mut() {
+                let result = result.to_mut();
                 result.tool_call_id = Some(id);
                 result.name = Some(name);
             }
@@ -160,7 +178,11 @@ fn pair_results(messages: Vec<Message>, diagnostics: &mut Vec<Diagnostic>) -> Ve
 
 /// The first result of this id; failing that one without id, of this tool or of none,
 /// among the results that follow at once.
-fn take_result(slots: &mut [Option<Message>], id: &str, name: &str) -> Option<Message> {
+fn take_result<'r>(
+    slots: &mut [Option<Cow<'r, Message>>],
+    id: &str,
+    name: &str,
+) -> Option<Cow<'r, Message>> {
     let by_id = slots.iter().position(|slot| {
         slot.as_ref().is_some_and(|message| {
             message.role == Role::Tool && message.tool_call_id.as_deref() == Some(id)
@@ -186,7 +208,7 @@ fn take_result(slots: &mut [Option<Message>], id: &str, name: &str) -> Option<Me
 }
 
 /// All system messages in one, first, in order, an empty line between them.
-fn system_first(messages: Vec<Message>) -> Vec<Message> {
+fn system_first(messages: Vec<Cow<'_, Message>>) -> Vec<Cow<'_, Message>> {
     let (system, rest): (Vec<_>, Vec<_>) = messages
         .into_iter()
         .partition(|message| matches!(message.role, Role::System | Role::Developer));
@@ -194,22 +216,22 @@ fn system_first(messages: Vec<Message>) -> Vec<Message> {
     let Some(mut first) = system.next() else {
         return rest;
     };
+    let mut text = first.content_text();
     for next in system {
-        first.content.push(Part::Text("\n\n".to_owned()));
-        first.content.extend(next.content);
+        text.push_str("\n\n");
+        text.push_str(&next.content_text());
     }
-    let text = first.content_text();
-    first.content = vec![Part::Text(text)];
+    first.to_mut().content = vec![Part::Text(text)];
     let mut out = vec![first];
     out.extend(rest);
     out
 }
 
 fn fit_names(
-    messages: &mut [Message],
+    messages: &mut [Cow<'_, Message>],
     request: &WireRequest,
     facts: &WireFacts,
-    repaired: &mut Repaired,
+    repaired: &mut Repaired<'_>,
 ) {
     let mut sent: HashMap<String, String> = HashMap::new();
     let mut taken = HashSet::new();
@@ -228,15 +250,17 @@ fn fit_names(
         }
     }
     for message in messages.iter_mut() {
-        for call in &mut message.tool_calls {
-            if let Some(wire) = sent.get(&call.name) {
-                call.name.clone_from(wire);
+        if !message.tool_calls.is_empty() {
+            for call in &mut message.to_mut().tool_calls {
+                if let Some(wire) = sent.get(&call.name) {
+                    call.name.clone_from(wire);
+                }
             }
         }
         if message.role == Role::Tool
             && let Some(wire) = message.name.as_ref().and_then(|name| sent.get(name))
         {
-            message.name = Some(wire.clone());
+            message.to_mut().name = Some(wire.clone());
         }
     }
     repaired.tools = request.request.tools.clone();
@@ -261,7 +285,7 @@ fn fit_names(
 
 /// Gives every call an id of the endpoint's format that no other call bears. Results stand
 /// right after their turn, so the pairs are known by place.
-fn fit_ids(messages: &mut [Message], facts: &WireFacts, context: &mut DecodeContext) {
+fn fit_ids(messages: &mut [Cow<'_, Message>], facts: &WireFacts, context: &mut DecodeContext) {
     let mut taken = HashSet::new();
     let mut at = 0;
     while at < messages.len() {
@@ -272,23 +296,24 @@ fn fit_ids(messages: &mut [Message], facts: &WireFacts, context: &mut DecodeCont
             taken.insert(wire.clone());
             context.rules.taken_ids.insert(own.clone());
             context.rules.taken_ids.insert(wire.clone());
-            for item in &mut messages[at].provider_items {
+            let turn = messages[at].to_mut();
+            for item in &mut turn.provider_items {
                 if item.call_id.as_ref() == Some(&own) {
                     item.call_id = Some(wire.clone());
                 }
             }
-            messages[at].tool_calls[n].id.clone_from(&wire);
+            turn.tool_calls[n].id.clone_from(&wire);
             if let Some(result) = messages.get_mut(at + 1 + n)
                 && result.role == Role::Tool
             {
-                result.tool_call_id = Some(wire);
+                result.to_mut().tool_call_id = Some(wire);
             }
         }
         at += 1;
     }
 }
 
-fn in_loop(messages: &[Message]) -> Vec<bool> {
+fn in_loop(messages: &[Cow<'_, Message>]) -> Vec<bool> {
     let last_user = messages
         .iter()
         .rposition(|message| message.role == Role::User);

@@ -51,6 +51,17 @@ impl<'a> Fields<'a> {
             .filter(|text| *text != "null")
     }
 
+    /// The fields that nobody reads, in the order of their names, as they stand.
+    pub(crate) fn extra(&self, known: &[&str]) -> Vec<(String, String)> {
+        let others = self
+            .map
+            .iter()
+            .filter(|(name, raw)| raw.get() != "null" && !known.contains(&name.as_str()));
+        others
+            .map(|(name, raw)| (name.clone(), raw.get().to_owned()))
+            .collect()
+    }
+
     /// A field's value; absent and null are the same.
     pub(crate) fn value(&self, name: &str) -> Result<Option<Value>, BadRequest> {
         let Some(raw) = self.raw(name) else {
@@ -197,6 +208,20 @@ impl Object {
 
     pub(crate) fn value(&mut self, name: &str, value: &Value) {
         self.raw(name, &value.to_string());
+    }
+
+    /// These JSON texts as an array.
+    pub(crate) fn list(&mut self, name: &str, items: &[String]) {
+        let bytes: usize = items.iter().map(|item| item.len() + 1).sum();
+        self.0.reserve(bytes + name.len() + 8);
+        self.raw(name, "[");
+        for (idx, item) in items.iter().enumerate() {
+            if idx > 0 {
+                self.0.push(',');
+            }
+            self.0.push_str(item);
+        }
+        self.0.push(']');
     }
 
     pub(crate) fn finish(mut self) -> String {

@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Message, OpaqueItem, Role, Thinking, ToolChoice, ToolSpec};
 
@@ -173,6 +173,19 @@ impl Request {
             response_format: ResponseFormat::Text,
             hosted_tools: Vec::new(),
             call_id_salt: String::new(),
+        }
+    }
+
+    /// The schema that the whole answer must fit, where no call may come in its place.
+    #[must_use]
+    pub fn answer_schema(&self) -> Option<Value> {
+        if !self.tools.is_empty() && self.tool_choice != ToolChoice::None {
+            return None;
+        }
+        match &self.response_format {
+            ResponseFormat::Text => None,
+            ResponseFormat::JsonObject => Some(json!({"type": "object"})),
+            ResponseFormat::JsonSchema { schema, .. } => Some(schema.clone()),
         }
     }
 

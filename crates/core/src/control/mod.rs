@@ -9,7 +9,8 @@ mod two_pass;
 pub use budget::{Admission, After, Phase, ThinkingBudget, ThinkingRule};
 pub use prompt::{PlanError, PlannedTurn, TextModel, TurnSettings, plan_turn};
 pub use replay::{
-    ReasoningSplit, ReplayPolicy, keep_reasoning, replay, split_past_turn, split_reasoning,
+    ReasoningSplit, ReplayPolicy, drop_reasoning, dropped_reasoning, replay, split_past_turn,
+    split_reasoning,
 };
 pub use turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
 pub use two_pass::{Means, PassEnd, PassRequest, Step, TurnPlan, TwoPass};

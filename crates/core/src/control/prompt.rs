@@ -18,7 +18,9 @@ use crate::chat_template::{
 use crate::reasoning_parser::ReasoningSyntax;
 use crate::schema::CompiledSchema;
 use crate::tool_parser::{CallRules, ParserLimits, ToolSet, ToolSyntax};
-use crate::tool_prompt::{CallBlocks, CallFormat, ToolPromptOptions, unbound_keywords, with_tools};
+use crate::tool_prompt::{
+    CallBlocks, CallFormat, ToolPromptOptions, form_grammar, unbound_keywords, with_tools,
+};
 
 /// The markers of a Hermes call.
 const CALL_OPEN: &str = "<tool_call>";
@@ -99,7 +101,7 @@ pub struct PlannedTurn {
     pub prompt: Prompt,
     /// The plan.
     pub plan: TurnPlan,
-    /// A grammar for the answer in llguidance's Lark dialect, if a call is demanded.
+    /// A grammar for the answer in llguidance's Lark dialect, if a call or a form is demanded.
     pub grammar: Option<String>,
     /// What the reader should know before the first event.
     pub diagnostics: Vec<Diagnostic>,
@@ -182,16 +184,13 @@ pub fn plan_turn(
         ));
     }
     let format = model.call_format(&settings.tools);
-    let grammar = format.and_then(|format| {
-        format.grammar(
-            &request.tools,
-            &request.tool_choice,
-            request.parallel_tool_calls,
-        )
-    });
-    if grammar.is_some() {
+    let calls = format.and_then(|format| calls_grammar(request, &format));
+    let only_calls = calls.is_some();
+    if only_calls {
         diagnostics.extend(loosely_bound(&request.tools));
     }
+    let form = || Some(form_grammar(&request.answer_schema()?));
+    let grammar = calls.or_else(form);
     let framing = model.framing.clone();
     let mut plan = TurnPlan {
         budget: request.budget,
@@ -203,11 +202,11 @@ pub fn plan_turn(
         stop: request.stop.clone(),
         call_stop: None,
         call_markers: None,
-        only_calls: grammar.is_some(),
+        only_calls,
         parser: parser_options(request, settings, &boundary),
     };
     let may_call = !request.tools.is_empty() && request.tool_choice != ToolChoice::None;
-    if may_call && grammar.is_none() {
+    if may_call && !only_calls {
         plan.call_markers = Some((CALL_OPEN.to_owned(), CALL_CLOSE.to_owned()));
         let single = tool_prompt.blocks == CallBlocks::Single;
         if single && !tool_prompt.template_writes_tools {
@@ -220,6 +219,15 @@ pub fn plan_turn(
         grammar,
         diagnostics,
     })
+}
+
+/// The grammar of the turn's calls, if one is demanded.
+fn calls_grammar(request: &Request, format: &CallFormat<'_>) -> Option<String> {
+    format.grammar(
+        &request.tools,
+        &request.tool_choice,
+        request.parallel_tool_calls,
+    )
 }
 
 /// What a forced call's grammar leaves to the check afterwards.

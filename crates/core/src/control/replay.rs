@@ -86,7 +86,12 @@ pub fn replay(
     for message in &mut messages {
         split_past_turn(message, syntax);
     }
-    keep_reasoning(&mut messages, policy);
+    let dropped = dropped_reasoning(&messages.iter().collect::<Vec<_>>(), policy);
+    for (message, is_dropped) in messages.iter_mut().zip(dropped) {
+        if is_dropped {
+            drop_reasoning(message);
+        }
+    }
     messages
 }
 
@@ -112,29 +117,33 @@ pub fn split_past_turn(message: &mut Message, syntax: &ReasoningSyntax) {
     message.reasoning = message.reasoning.take().or(reasoning);
 }
 
-/// Drops the reasoning that the policy does not send back, with what only its provider can
-/// read of it. Blocks and items of the formats that keep whole turns are sorted out by their
-/// writers.
-pub fn keep_reasoning(messages: &mut [Message], policy: ReplayPolicy) {
+/// Which messages of a history lose their reasoning under this policy, by place.
+#[must_use]
+pub fn dropped_reasoning(messages: &[&Message], policy: ReplayPolicy) -> Vec<bool> {
     let last_user = messages.iter().rposition(|m| m.role == Role::User);
     let in_loop = |at: usize| last_user.is_none_or(|user| at > user);
-    let last = messages.iter().rposition(carries_reasoning);
+    let last = messages.iter().rposition(|m| carries_reasoning(m));
     let any_in_loop = last.is_some_and(in_loop);
-    for (at, message) in messages.iter_mut().enumerate() {
-        let stays = match policy {
-            ReplayPolicy::None => false,
-            ReplayPolicy::Full => true,
-            ReplayPolicy::Required => !message.tool_calls.is_empty(),
-            ReplayPolicy::KeepLast if any_in_loop => in_loop(at),
-            ReplayPolicy::KeepLast => Some(at) == last,
-        };
-        if !stays {
-            message.reasoning = None;
-            message
-                .provider_items
-                .retain(|item| !is_reasoning(item.kind));
-        }
-    }
+    let stays = |at: usize, message: &Message| match policy {
+        ReplayPolicy::None => false,
+        ReplayPolicy::Full => true,
+        ReplayPolicy::Required => !message.tool_calls.is_empty(),
+        ReplayPolicy::KeepLast if any_in_loop => in_loop(at),
+        ReplayPolicy::KeepLast => Some(at) == last,
+    };
+    let messages = messages.iter().enumerate();
+    messages
+        .map(|(at, message)| carries_reasoning(message) && !stays(at, message))
+        .collect()
+}
+
+/// Drops a turn's reasoning, with what only its provider can read of it. Blocks and items of
+/// the formats that keep whole turns are sorted out by their writers.
+pub fn drop_reasoning(message: &mut Message) {
+    message.reasoning = None;
+    message
+        .provider_items
+        .retain(|item| !is_reasoning(item.kind));
 }
 
 fn carries_reasoning(message: &Message) -> bool {

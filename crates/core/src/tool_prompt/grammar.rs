@@ -16,6 +16,12 @@ pub fn call_grammar(tools: &[ToolSpec], choice: &ToolChoice, parallel: bool) -> 
     CallFormat::hermes()?.grammar(tools, choice, parallel)
 }
 
+/// A grammar of an answer that is JSON of this schema.
+#[must_use]
+pub fn form_grammar(schema: &Value) -> String {
+    format!("start: %json {}\n", guided(close_objects(schema)))
+}
+
 /// How one model is to write a forced call.
 #[derive(Debug)]
 pub struct CallFormat<'a> {
@@ -286,12 +292,18 @@ pub fn unbound_keywords(tools: &[ToolSpec]) -> Vec<(&str, Vec<&'static str>)> {
         .collect()
 }
 
-/// The schema with llguidance's options: the separators of Python's `json.dumps`, and
-/// keywords that it does not know passed over.
 fn bound_schema(schema: &Value) -> Value {
     let mut schema = close_objects(schema);
     if let Value::Object(object) = &mut schema {
         object.entry("type").or_insert_with(|| json!("object"));
+    }
+    guided(schema)
+}
+
+/// The schema with llguidance's options: the separators of Python's `json.dumps`, and
+/// keywords that it does not know passed over.
+fn guided(mut schema: Value) -> Value {
+    if let Value::Object(object) = &mut schema {
         object.insert(
             "x-guidance".to_owned(),
             json!({"whitespace_flexible": false, "lenient": true, "item_separator": ", ", "key_separator": ": "}),

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::unfold;
 use twopass_core::chat::{
@@ -169,27 +170,28 @@ impl Service {
 
     /// One request; without thinking, or with the tools in its text, if the service refuses
     /// what was asked for.
-    async fn single(&self, mut request: Request, total: Deadline) -> Result<Turn, ProviderError> {
-        let asked = request.clone();
+    async fn single(&self, request: Request, total: Deadline) -> Result<Turn, ProviderError> {
+        let markup = self.markup(&request);
+        let mut wire = self.wire_request(request);
         let mut notes = Vec::new();
         loop {
-            let wire = self.wire_request(request.clone());
             let error = match self.send(&wire, &self.facts, total).await {
-                Ok(sent) => return Ok(Turn::new(sent, self.markup(&asked), notes)),
+                Ok(sent) => return Ok(Turn::new(sent, markup, notes)),
                 Err(error) => error,
             };
             match error.refused() {
                 Some(Refused::Thinking) if wire.request.thinking != Thinking::Default => {
-                    request.thinking = Thinking::Default;
+                    wire.request.thinking = Thinking::Default;
                     notes.push(degraded(format!(
                         "the endpoint refused thinking, so it was asked again without: {}",
                         error.message()
                     )));
                 }
                 Some(Refused::Tools)
-                    if self.injection == HermesInjection::Auto && !request.tools.is_empty() =>
+                    if self.injection == HermesInjection::Auto
+                        && !wire.request.tools.is_empty() =>
                 {
-                    request = self.inject(request);
+                    wire.request = self.inject(wire.request);
                     notes.push(degraded(format!(
                         "the endpoint refused tools, so they stand in the prompt: {}",
                         error.message()
@@ -237,13 +239,14 @@ impl Service {
     ) -> Result<Sent, ProviderError> {
         let started = Instant::now();
         let encoded = (self.format.encode)(wire, facts)?;
+        let body = Bytes::from(encoded.body);
         let url = match wire.continue_final {
             true => &self.continue_url,
             false => &self.url,
         };
         let call = || Call {
             url: url.clone(),
-            body: encoded.body.clone(),
+            body: body.clone(),
             framing: self.format.framing,
             delivery: wire.request.delivery,
             decoder: (self.format.decoder)(encoded.context.clone()),

@@ -20,8 +20,8 @@ use twopass_engine::{
     Grammar, ModelInfo, Outcome, Output,
 };
 
-use super::text_turn::{PassStep, TextEngine, TextTurn, unix_now};
-use super::{Backend, TurnStream};
+use super::text_turn::{PassStep, TextEngine, TextTurn, run_raw, unix_now};
+use super::{Backend, RawRequest, TurnStream};
 use crate::catalogue::Catalogue;
 use crate::config::{EngineConfig, ProviderConfig};
 use crate::prompt::{TemplateFacts, turn_settings};
@@ -149,6 +149,41 @@ impl Backend for Embedded {
         self.start(request).boxed()
     }
 
+    fn complete(&self, request: RawRequest) -> BoxFuture<'_, Result<TurnStream, ProviderError>> {
+        async move {
+            let loaded = Arc::clone(self.loaded().await?);
+            let side = Side {
+                engine: loaded.engine.clone(),
+                request: request.to_request(),
+                prompt: request.prompt(),
+                grammar: None,
+                recite: None,
+                open: None,
+            };
+            run_raw(request.pass(), side).await
+        }
+        .boxed()
+    }
+
+    fn count_prompt(&self, request: Request) -> BoxFuture<'_, Result<Option<u64>, ProviderError>> {
+        async move {
+            let loaded = Arc::clone(self.loaded().await?);
+            let settings = Arc::clone(&self.settings);
+            let count = move || -> Result<u64, ProviderError> {
+                let planned = plan_turn(&request, &loaded.model, &settings, unix_now())?;
+                let tokens = loaded.engine.tokenize(&planned.prompt);
+                Ok(tokens.map_err(engine_error)?.len() as u64)
+            };
+            let counted = tokio::task::spawn_blocking(count).await;
+            let counted = counted.map_err(|error| {
+                ProviderError::new(ErrorKind::Internal, "a prompt could not be counted")
+                    .with_source(error)
+            })?;
+            Ok(Some(counted?))
+        }
+        .boxed()
+    }
+
     fn prepare(&self) -> BoxFuture<'_, Result<(), ProviderError>> {
         async { self.loaded().await.map(|_| ()) }.boxed()
     }
@@ -260,10 +295,13 @@ impl Side {
             ..GenerateRequest::new(prompt)
         };
         let opened = self.engine.generate(request).map_err(|error| {
-            let at_fault = match error.kind() {
-                EngineErrorKind::BadGrammar => self.tool_at_fault(),
-                _ => None,
-            };
+            if error.kind() != EngineErrorKind::BadGrammar {
+                return engine_error(error);
+            }
+            if self.request.answer_schema().is_some() {
+                return engine_error(error).with_param("response_format");
+            }
+            let at_fault = self.tool_at_fault();
             at_fault.unwrap_or_else(|| engine_error(error))
         });
         self.open = Some(opened?);

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use reqwest::Client;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -70,7 +71,8 @@ pub(crate) enum Framing {
 /// A request ready to be sent.
 pub(crate) struct Call {
     pub(crate) url: Url,
-    pub(crate) body: String,
+    /// The same for every try.
+    pub(crate) body: Bytes,
     pub(crate) framing: Framing,
     pub(crate) delivery: Delivery,
     pub(crate) decoder: Box<dyn Decoder>,

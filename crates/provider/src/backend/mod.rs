@@ -18,7 +18,7 @@ pub use completions::Completions;
 #[cfg(feature = "embedded")]
 pub use embedded::{Embedded, Recital};
 pub use stream::{TurnItem, TurnStream};
-pub use text_turn::{PassStep, TextEngine, run_text_turn};
+pub use text_turn::{PassStep, TextEngine, run_raw, run_text_turn};
 pub use vllm_native::VllmNative;
 
 pub(crate) use decide::decide;
@@ -26,15 +26,63 @@ pub(crate) use exchange::Endpoint;
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-use twopass_core::chat::Request;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use twopass_core::chat::{Delivery, Request, Sampling, TurnBudget};
+use twopass_core::chat_template::{Prompt, Segment};
+use twopass_core::control::PassRequest;
 
-#[cfg(not(feature = "embedded"))]
-use crate::ErrorKind;
-use crate::ProviderError;
 #[cfg(feature = "embedded")]
 use crate::catalogue::Catalogue;
 use crate::config::{BackendKind, Config, ProviderConfig};
+use crate::{ErrorKind, ProviderError};
+
+/// A raw text to go on from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RawRequest {
+    /// The text, control tokens in it included.
+    pub prompt: String,
+    /// The cap; `None` = until the context is full.
+    pub max_tokens: Option<u32>,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// Strings that end the output.
+    pub stop: Vec<String>,
+    /// How a service is asked to hand over its reply.
+    pub delivery: Delivery,
+}
+
+impl RawRequest {
+    /// The parts that the engine's side of a turn needs; there is no conversation.
+    fn to_request(&self) -> Request {
+        Request {
+            budget: TurnBudget::OnePass {
+                max_tokens: self.max_tokens,
+            },
+            sampling: self.sampling,
+            delivery: self.delivery,
+            ..Request::new(Vec::new())
+        }
+    }
+
+    /// The one pass of it.
+    #[must_use]
+    pub fn pass(&self) -> PassRequest {
+        PassRequest {
+            name: "answer",
+            continuation: String::new(),
+            max_tokens: self.max_tokens,
+            stop: self.stop.clone(),
+            thinking: None,
+        }
+    }
+
+    fn prompt(&self) -> Prompt {
+        Prompt {
+            segments: vec![Segment::Markup(self.prompt.clone())],
+        }
+    }
+}
 
 /// What turns a checked request into a turn.
 ///
@@ -55,6 +103,23 @@ pub trait Backend: Send + Sync {
 
     /// True if a turn could start now without loading anything.
     fn is_ready(&self) -> bool;
+
+    /// Goes on from a raw text, with nothing read into what comes: one event per piece of text.
+    ///
+    /// Errors: as [`Backend::open`]; kind [`ErrorKind::BadRequest`] if the backend takes
+    /// conversations only.
+    fn complete(&self, request: RawRequest) -> BoxFuture<'_, Result<TurnStream, ProviderError>> {
+        let _ = request;
+        let message = "this provider takes conversations only, no raw text";
+        let error = ProviderError::new(ErrorKind::BadRequest, message).with_param("model");
+        ready(Err(error)).boxed()
+    }
+
+    /// Tokens of the request's prompt; `None` if this backend cannot count them.
+    fn count_prompt(&self, request: Request) -> BoxFuture<'_, Result<Option<u64>, ProviderError>> {
+        let _ = request;
+        ready(Ok(None)).boxed()
+    }
 
     /// Counters for people and tests, name and value; empty if the backend keeps none.
     fn stats(&self) -> Vec<(&'static str, f64)> {

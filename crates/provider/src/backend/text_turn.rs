@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::stream::unfold;
-use twopass_core::chat::Diagnostic;
+use twopass_core::chat::{Diagnostic, Event, Reply};
 use twopass_core::control::{PassEnd, PassRequest, PlannedTurn, Step, TurnPlan, TwoPass};
 
 use super::{TurnItem, TurnStream};
@@ -44,6 +44,43 @@ pub async fn run_text_turn<E: TextEngine + 'static>(
         turn.engine.open(pass).await?;
     }
     Ok(turn.into_stream())
+}
+
+/// Runs one pass without reading anything into its text.
+///
+/// # Errors
+/// The pass cannot be opened.
+pub async fn run_raw<E: TextEngine + 'static>(
+    pass: PassRequest,
+    mut engine: E,
+) -> Result<TurnStream, ProviderError> {
+    engine.open(pass).await?;
+    let state = Some((engine, String::new()));
+    Ok(TurnStream::new(unfold(state, |state| async {
+        let (mut engine, mut text) = state?;
+        loop {
+            match engine.next().await {
+                Err(error) => return Some((Err(error), None)),
+                Ok(PassStep::Text(piece)) if piece.is_empty() => {}
+                Ok(PassStep::Text(piece)) => {
+                    text.push_str(&piece);
+                    let event = TurnItem::Event(Event::TextDelta(piece));
+                    return Some((Ok(event), Some((engine, text))));
+                }
+                Ok(PassStep::End(end, note)) => {
+                    let reply = Reply {
+                        content: text,
+                        stop_reason: end.stop_reason,
+                        usage: end.usage,
+                        passes: end.reports,
+                        diagnostics: note.into_iter().collect(),
+                        ..Reply::default()
+                    };
+                    return Some((Ok(TurnItem::Done(Box::new(reply))), None));
+                }
+            }
+        }
+    })))
 }
 
 /// A turn under way.

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::unfold;
@@ -84,9 +85,10 @@ impl VllmNative {
     }
 
     async fn send(&self, request: &Request) -> Result<TurnStream, ProviderError> {
+        let body = Bytes::from(self.body(request));
         let call = || Call {
             url: self.url.clone(),
-            body: self.body(request),
+            body: body.clone(),
             framing: Framing::Sse,
             delivery: request.delivery,
             decoder: Box::new(Answer::default()),

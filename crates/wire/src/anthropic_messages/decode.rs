@@ -5,8 +5,8 @@ use twopass_core::chat::{
 use crate::content::{read_call, read_source};
 use crate::generate::{MAX_MESSAGES, read_tools};
 use crate::json::{Fields, Lenient, string};
-use crate::openai_chat::{read_extra, read_thinking, read_utf8};
-use crate::request::WireRequest;
+use crate::openai_chat::{read_thinking, read_utf8, response_format};
+use crate::request::{Thinking, WireRequest};
 
 use super::reply::SIGNATURE_HEAD;
 
@@ -23,6 +23,7 @@ const KNOWN: &[&str] = &[
     "top_k",
     "stop_sequences",
     "stream",
+    "output_config",
 ];
 
 /// Reads a request: the server side. Unknown fields pass and are kept in `extra`.
@@ -72,7 +73,15 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
     wire.stream = fields.boolean("stream")?.unwrap_or(false);
     wire.include_usage = true;
     wire.thinking = read_thinking(&fields)?;
-    wire.extra = read_extra(text, KNOWN);
+    if let Some(raw) = fields.raw("output_config") {
+        let output = Fields::read("output_config", raw)?;
+        wire.request.response_format = response_format(&output, "format")?;
+        // An effort says how much is thought where thinking is on, not whether it is.
+        if let (Thinking::On, Some(word)) = (&wire.thinking, output.text("effort")?) {
+            wire.thinking = Thinking::Effort(word);
+        }
+    }
+    wire.extra = fields.extra(KNOWN);
     Ok(wire)
 }
 

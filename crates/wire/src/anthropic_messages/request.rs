@@ -30,6 +30,7 @@ pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encode
     let (system, messages): (Vec<_>, Vec<_>) = repaired
         .messages
         .iter()
+        .map(AsRef::as_ref)
         .zip(&repaired.in_loop)
         .partition(|(message, _)| matches!(message.role, Role::System | Role::Developer));
     let system: Vec<_> = system
@@ -60,9 +61,16 @@ pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encode
         "stop_sequences",
         (!stop.is_empty()).then(|| stop.clone().into()),
     );
-    if request.request.response_format != ResponseFormat::Text {
-        body.diagnostics
-            .push(not_sent("response_format", "this wire has no field for it"));
+    match &request.request.response_format {
+        ResponseFormat::Text => {}
+        ResponseFormat::JsonObject => body.diagnostics.push(not_sent(
+            "response_format",
+            "this wire binds answers to schemas only",
+        )),
+        ResponseFormat::JsonSchema { schema, .. } => body.value(
+            "output_config",
+            &json!({"format": {"type": "json_schema", "schema": schema}}),
+        ),
     }
     if request.stream {
         body.value("stream", &true.into());
@@ -79,7 +87,7 @@ pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encode
 fn plan_caps(
     request: &WireRequest,
     facts: &WireFacts,
-    repaired: &Repaired,
+    repaired: &Repaired<'_>,
     body: &mut Body<'_>,
 ) -> (u32, Option<u32>) {
     let default = facts.max_tokens_default.unwrap_or(4096);
@@ -126,7 +134,7 @@ fn plan_caps(
 }
 
 /// True if the tool loop that is running has a turn of calls without signed thinking.
-fn loop_lacks_thinking(repaired: &Repaired) -> bool {
+fn loop_lacks_thinking(repaired: &Repaired<'_>) -> bool {
     repaired
         .messages
         .iter()
@@ -174,7 +182,7 @@ fn encode_sampling(request: &WireRequest, facts: &WireFacts, thinks: bool, body:
     body.sampling(&plain, facts);
 }
 
-fn encode_tools(request: &WireRequest, repaired: &Repaired, body: &mut Body<'_>) {
+fn encode_tools(request: &WireRequest, repaired: &Repaired<'_>, body: &mut Body<'_>) {
     let choice = &request.request.tool_choice;
     let wire_name = |name: &str| repaired.context.wire_name(name);
     let mut tools: Vec<Value> = offered(&repaired.tools, choice, wire_name)

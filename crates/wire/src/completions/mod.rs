@@ -20,7 +20,7 @@ pub use tokens::{
     encode_detokenize, encode_tokenize, encode_tokenize_messages,
 };
 pub use write::{
-    StreamEncoder, decode_request, encode_native_request, encode_reply, encode_request,
+    StreamEncoder, decode_request, encode_native_request, encode_reply, encode_request, wants_usage,
 };
 
 use serde_json::Value;

@@ -7,7 +7,7 @@ use crate::error::ErrorBody;
 use crate::facts::RepeatPenaltyField;
 use crate::generate::{read_sampling, read_stop};
 use crate::json::{Fields, Lenient, decimal, string};
-use crate::openai_chat::{finish_reason, read_extra, read_utf8, usage_json};
+use crate::openai_chat::{finish_reason, read_utf8, usage_json};
 use crate::request::ReplyMeta;
 use crate::sse::encode_event;
 
@@ -147,8 +147,17 @@ pub fn decode_request(body: &[u8]) -> Result<CompletionRequest, BadRequest> {
             .or_else(|| bound.text("regex").map(Constraint::Regex));
     }
     request.stream = fields.boolean("stream")?.unwrap_or(false);
-    request.extra = read_extra(text, KNOWN);
+    request.extra = fields.extra(KNOWN);
     Ok(request)
+}
+
+/// True if the body of a request asks for usage at the end of its stream.
+#[must_use]
+pub fn wants_usage(body: &[u8]) -> bool {
+    let fields = std::str::from_utf8(body).ok().and_then(Lenient::read);
+    let options = fields.and_then(|fields| fields.object("stream_options"));
+    let wants = options.and_then(|options| options.flag("include_usage"));
+    wants.unwrap_or(false)
 }
 
 fn read_prompt(fields: &Fields<'_>) -> Result<Prompt, BadRequest> {
@@ -242,8 +251,7 @@ impl StreamEncoder {
 
     /// Appends an error as the last event of a stream that failed.
     pub fn encode_error(&mut self, error: &ErrorBody, out: &mut String) {
-        let body = json!({"error": {"message": error.message, "type": error.kind}});
-        encode_event(None, &body.to_string(), out);
+        encode_event(None, &error.to_openai_json(), out);
         encode_event(None, "[DONE]", out);
     }
 

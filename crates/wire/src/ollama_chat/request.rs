@@ -10,7 +10,7 @@ use crate::facts::{RepeatPenaltyField, WireFacts};
 use crate::generate::{MAX_MESSAGES, read_stop, read_tools};
 use crate::history::{not_sent, repair};
 use crate::json::{Fields, Object, array, decimal};
-use crate::openai_chat::{read_extra, read_utf8};
+use crate::openai_chat::read_utf8;
 use crate::request::{Encoded, Thinking, WireRequest, function_tool};
 
 /// Writes a request (rows H1, L13, M4). The history is repaired on the way. `stream` is
@@ -236,7 +236,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
         Some(Value::String(word)) => Thinking::from_effort(&word),
         Some(_) => return Err(fields.fault("think", "true, false or an effort")),
     };
-    wire.extra = read_extra(text, KNOWN);
+    wire.extra = fields.extra(KNOWN);
     Ok(wire)
 }
 

@@ -1,4 +1,3 @@
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use twopass_core::chat::{
     BadRequest, Message, OpaqueItem, OpaqueKind, Part, Request, ResponseFormat, Role, ToolChoice,
@@ -35,7 +34,7 @@ pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encode
         .map(|message| encode_message(message, facts, &mut body))
         .collect::<Result<Vec<_>, _>>()?;
     let messages = mark_continuation(messages, request, facts, &mut body);
-    body.raw("messages", &array(&messages));
+    body.list("messages", &messages);
     encode_tools(request, &repaired, facts, &mut body);
     body.maybe(
         facts.max_tokens_field.as_str(),
@@ -76,7 +75,7 @@ pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encode
 
 fn encode_tools(
     request: &WireRequest,
-    repaired: &Repaired,
+    repaired: &Repaired<'_>,
     facts: &WireFacts,
     body: &mut Body<'_>,
 ) {
@@ -175,7 +174,10 @@ fn encode_message(
                     "the endpoint takes text only, got an image, audio or a file",
                 ));
             }
-            object.value("content", &encode_content(&message.content)?);
+            match message.content.as_slice() {
+                [Part::Text(text)] => object.text("content", text),
+                parts => object.value("content", &encode_content(parts)?),
+            }
         }
     }
     if let Some(name) = &message.name
@@ -332,9 +334,8 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
     if sampling.repeat_penalty.is_none() {
         sampling.repeat_penalty = fields.float("repetition_penalty")?;
     }
-    let messages = read_messages(&fields)?;
-    let continue_final =
-        fields.boolean("continue_final_message")?.unwrap_or(false) || last_is_prefix(&fields);
+    let (messages, is_prefix) = read_messages(&fields)?;
+    let continue_final = fields.boolean("continue_final_message")?.unwrap_or(false) || is_prefix;
     Ok(WireRequest {
         model: fields.text("model")?.unwrap_or_default(),
         stream: fields.boolean("stream")?.unwrap_or(false),
@@ -344,7 +345,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
         n: fields.cap("n", 1)?.unwrap_or(1),
         store: fields.boolean("store")?,
         previous_response_id: None,
-        extra: read_extra(text, KNOWN),
+        extra: fields.extra(KNOWN),
         request: Request {
             tools,
             tool_choice: tool_choice.unwrap_or_default(),
@@ -366,29 +367,11 @@ pub(crate) fn read_utf8(body: &[u8]) -> Result<&str, BadRequest> {
     })
 }
 
-/// The fields of a body that nobody reads, in order.
-pub(crate) fn read_extra(text: &str, known: &[&str]) -> Vec<(String, String)> {
-    let Ok(all) = serde_json::from_str::<std::collections::BTreeMap<String, &RawValue>>(text)
-    else {
-        return Vec::new();
-    };
-    all.into_iter()
-        .filter(|(name, raw)| !known.contains(&name.as_str()) && raw.get() != "null")
-        .map(|(name, raw)| (name, raw.get().to_owned()))
-        .collect()
-}
-
 fn include_usage(fields: &Fields<'_>) -> bool {
     fields
         .raw("stream_options")
         .and_then(Lenient::read)
         .and_then(|options| options.flag("include_usage"))
-        .unwrap_or(false)
-}
-
-fn last_is_prefix(fields: &Fields<'_>) -> bool {
-    let last = fields.list("messages").ok().and_then(|mut all| all.pop());
-    last.and_then(|(_, text)| Lenient::read(text)?.flag("prefix"))
         .unwrap_or(false)
 }
 
@@ -460,7 +443,8 @@ pub(crate) fn response_format(
     }
 }
 
-fn read_messages(fields: &Fields<'_>) -> Result<Vec<Message>, BadRequest> {
+/// The messages, and whether the last one is marked as the beginning of the answer.
+fn read_messages(fields: &Fields<'_>) -> Result<(Vec<Message>, bool), BadRequest> {
     let items = fields.list("messages")?;
     if items.is_empty() {
         return Err(BadRequest::new(
@@ -476,25 +460,26 @@ fn read_messages(fields: &Fields<'_>) -> Result<Vec<Message>, BadRequest> {
     }
     let mut messages = Vec::with_capacity(items.len());
     let mut n_calls = 0;
+    let mut is_prefix = false;
     for (path, text) in items {
-        read_message(path, text, &mut n_calls, &mut messages)?;
+        let fields = Fields::read(path, text)?;
+        is_prefix = fields.raw("prefix") == Some("true");
+        read_message(&fields, &mut n_calls, &mut messages)?;
     }
-    Ok(messages)
+    Ok((messages, is_prefix))
 }
 
 fn read_message(
-    path: String,
-    text: &str,
+    fields: &Fields<'_>,
     n_calls: &mut usize,
     out: &mut Vec<Message>,
 ) -> Result<(), BadRequest> {
     const ROLES: &str = "`system`, `developer`, `user`, `assistant` or `tool`";
-    let fields = Fields::read(path, text)?;
     let role = fields
         .text("role")?
         .and_then(|role| Role::from_name(&role))
         .ok_or_else(|| fields.fault("role", ROLES))?;
-    let content = read_content(&fields, "content")?;
+    let content = read_content(fields, "content")?;
     out.extend(content.results);
     let mut message = Message {
         content: content.parts,
@@ -515,7 +500,7 @@ fn read_message(
         message.is_error = fields.boolean("is_error")?.unwrap_or(false);
     }
     if role == Role::Assistant {
-        read_assistant(&fields, content.reasoning, &mut message, n_calls)?;
+        read_assistant(fields, content.reasoning, &mut message, n_calls)?;
         message.tool_calls.extend(content.calls);
     }
     let only_results = message.content.is_empty() && role == Role::User;

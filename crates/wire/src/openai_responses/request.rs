@@ -11,7 +11,7 @@ use crate::facts::{ReasoningReplay, ThinkingField, WireFacts};
 use crate::generate::{MAX_MESSAGES, MAX_TOOLS, read_sampling, read_tool_choice};
 use crate::history::{Repaired, not_sent, repair};
 use crate::json::{Fields, Lenient, array, elements, string};
-use crate::openai_chat::{read_extra, read_thinking, read_utf8, response_format};
+use crate::openai_chat::{read_thinking, read_utf8, response_format};
 use crate::request::{Encoded, WireRequest};
 
 /// Writes a request (rows J3, J5-J8, J11, L13, M4). The history is repaired on the way.
@@ -64,7 +64,7 @@ pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encode
 
 fn encode_input(
     request: &WireRequest,
-    repaired: &Repaired,
+    repaired: &Repaired<'_>,
     facts: &WireFacts,
     store: Option<bool>,
     body: &mut Body<'_>,
@@ -76,7 +76,7 @@ fn encode_input(
         .take_while(|message| is_system(message))
         .count();
     let (system, rest) = repaired.messages.split_at(n_system);
-    let instructions: Vec<_> = system.iter().map(Message::content_text).collect();
+    let instructions: Vec<_> = system.iter().map(|m| m.content_text()).collect();
     body.maybe(
         "instructions",
         (!instructions.is_empty()).then(|| instructions.join("\n\n").into()),
@@ -110,7 +110,7 @@ fn encode_input(
 
 fn encode_tools(
     request: &WireRequest,
-    repaired: &Repaired,
+    repaired: &Repaired<'_>,
     facts: &WireFacts,
     body: &mut Body<'_>,
 ) {
@@ -285,7 +285,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
     wire.thinking = read_thinking(&fields)?;
     wire.store = fields.boolean("store")?;
     wire.previous_response_id = previous_response_id;
-    wire.extra = read_extra(text, KNOWN);
+    wire.extra = fields.extra(KNOWN);
     Ok(wire)
 }
 

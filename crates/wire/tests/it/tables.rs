@@ -260,7 +260,7 @@ pub(crate) fn user(text: &str) -> Message {
     Message::text(Role::User, text)
 }
 
-fn brief(messages: &[Message]) -> Vec<String> {
+fn brief(messages: &[std::borrow::Cow<'_, Message>]) -> Vec<String> {
     messages
         .iter()
         .map(|message| {
@@ -436,7 +436,8 @@ fn tool_names_are_fitted_and_mapped_back() {
             parameters: serde_json::json!({"type": "object"}),
         });
     }
-    let repaired = repair(&WireRequest::new("m", request), &WireFacts::CHAT, &[]);
+    let request = WireRequest::new("m", request);
+    let repaired = repair(&request, &WireFacts::CHAT, &[]);
     let names: Vec<_> = repaired
         .tools
         .iter()

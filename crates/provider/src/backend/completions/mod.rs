@@ -18,8 +18,8 @@ use tokio::sync::OnceCell;
 use twopass_core::chat::Request;
 use twopass_core::control::{Means, TurnSettings, plan_turn};
 
-use super::text_turn::{run_text_turn, unix_now};
-use super::{Backend, TurnStream};
+use super::text_turn::{run_raw, run_text_turn, unix_now};
+use super::{Backend, RawRequest, TurnStream};
 use crate::ProviderError;
 use crate::config::ProviderConfig;
 use crate::prompt::turn_settings;
@@ -70,6 +70,26 @@ impl Completions {
 impl Backend for Completions {
     fn open(&self, request: Request) -> BoxFuture<'_, Result<TurnStream, ProviderError>> {
         self.start(request).boxed()
+    }
+
+    fn complete(&self, request: RawRequest) -> BoxFuture<'_, Result<TurnStream, ProviderError>> {
+        async move {
+            let remote = Arc::clone(self.remote().await?);
+            let side = Side::new(remote, request.to_request(), &request.prompt()).await?;
+            run_raw(request.pass(), side).await
+        }
+        .boxed()
+    }
+
+    fn count_prompt(&self, request: Request) -> BoxFuture<'_, Result<Option<u64>, ProviderError>> {
+        async move {
+            let remote = self.remote().await?;
+            let planned = plan_turn(&request, &remote.model, &self.settings, unix_now())?;
+            let limit = remote.endpoint.total_deadline();
+            let ids = remote.tokenize_prompt(&planned.prompt, limit).await?;
+            Ok(Some(ids.len() as u64))
+        }
+        .boxed()
     }
 
     fn prepare(&self) -> BoxFuture<'_, Result<(), ProviderError>> {

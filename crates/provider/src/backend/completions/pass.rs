@@ -1,6 +1,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 use twopass_core::chat::{
     Delivery, Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, StopReason, ToolSpec,
@@ -42,7 +43,7 @@ struct OpenPass {
     whole: Whole,
     name: &'static str,
     /// True if the engine binds the output to a call.
-    is_bound: bool,
+    is_call: bool,
     max_tokens: Option<u32>,
     started: Instant,
     notes: Vec<Diagnostic>,
@@ -125,22 +126,26 @@ impl Side {
         let fresh = self.remote.tokenize(fresh, true, self.total).await?;
         self.ids.extend(fresh);
         self.said = pass.continuation;
-        let constraint = match pass.name {
-            "answer" => forced_call(&self.request),
-            _ => None,
-        };
-        if constraint.is_some() {
+        let is_answer = pass.name == "answer";
+        let call = forced_call(&self.request).filter(|_| is_answer);
+        let is_call = call.is_some();
+        let form = || Some(close_objects(&inline_refs(&self.request.answer_schema()?)));
+        let form = form().filter(|_| is_answer).map(Constraint::JsonSchema);
+        if is_call {
             let head = self.remote.tokenize(CALL_HEAD, true, self.total).await?;
             self.ids.extend(head);
             self.said.push_str(CALL_HEAD);
             self.ours = Some(CALL_HEAD);
         }
-        let is_bound = constraint.is_some();
+        let constraint = call.or(form);
         let request = CompletionRequest {
             max_tokens: pass.max_tokens,
             sampling: self.request.sampling,
-            // A stop string inside the call's JSON would break it.
-            stop: if is_bound { Vec::new() } else { pass.stop },
+            // A stop string inside the JSON would break it.
+            stop: match constraint {
+                Some(_) => Vec::new(),
+                None => pass.stop,
+            },
             constraint,
             stream: self.request.delivery == Delivery::Stream,
             ..CompletionRequest::new(
@@ -149,6 +154,7 @@ impl Side {
             )
         };
         let (url, body, notes) = self.remote.encode(&request);
+        let body = Bytes::from(body);
         let whole = Whole::default();
         let call = || Call {
             url: url.clone(),
@@ -167,7 +173,7 @@ impl Side {
             exchange,
             whole,
             name: pass.name,
-            is_bound,
+            is_call,
             max_tokens: pass.max_tokens,
             started,
             notes,
@@ -275,7 +281,7 @@ impl TextEngine for Side {
                 Some(TurnItem::Event(_)) => {}
                 Some(TurnItem::Done(_)) => {
                     self.ended = self.open.take();
-                    let whole = self.ended.as_ref().filter(|pass| pass.is_bound);
+                    let whole = self.ended.as_ref().filter(|pass| pass.is_call);
                     // A call that the cap cut stays open.
                     let is_whole = |pass: &OpenPass| pass.stop_reason() == StopReason::EndTurn;
                     self.ours = whole.filter(|pass| is_whole(pass)).map(|_| CALL_TAIL);
