@@ -54,22 +54,62 @@ impl Habits {
     }
 }
 
+/// A service that is asked in one way, and what is known of its habit then.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    name: String,
+    habits: Habits,
+    /// What its habit is known by; `None` if its text is text for sure.
+    key: Option<String>,
+}
+
+impl Service {
+    /// The service behind a provider, asked like this.
+    pub(crate) fn new(provider: &Provider, request: &Request, habits: &Habits) -> Self {
+        let config = provider.config();
+        let renders_prompt = matches!(
+            config.backend,
+            BackendKind::Embedded | BackendKind::Completions
+        );
+        let is_sure = config.parsing_format == ParsingFormat::DirectResponse
+            || config.preset().marks_thoughts
+            || renders_prompt;
+        let key = || {
+            let mut key = format!("{} {:?}", provider.name(), request.thinking);
+            for (name, value) in &request.template_kwargs {
+                key.push_str(&format!(" {name}={value}"));
+            }
+            key
+        };
+        Self {
+            name: provider.name().to_owned(),
+            habits: habits.clone(),
+            key: (!is_sure).then(key),
+        }
+    }
+
+    /// True if its text may yet turn out to be a thought.
+    fn is_doubtful(&self) -> bool {
+        let key = self.key.as_ref();
+        key.is_some_and(|key| self.habits.known().get(key) != Some(&Habit::Plain))
+    }
+
+    fn learn(&self, habit: Habit) {
+        if let Some(key) = &self.key {
+            self.habits.learn(key, habit);
+        }
+    }
+}
+
 /// The turn's items, text only when it is there to stay. What was announced as a call and then
 /// refused ends the turn with an error, since a call cannot be taken back either.
 pub(crate) fn certain(
     turn: TurnStream,
-    provider: &Provider,
-    request: &Request,
-    habits: &Habits,
+    service: Service,
 ) -> BoxStream<'static, Result<TurnItem, ApiError>> {
-    let key = habit_key(provider, request);
     let state = Certain {
-        holds: key
-            .as_ref()
-            .is_some_and(|key| habits.known().get(key) != Some(&Habit::Plain)),
-        habits: habits.clone(),
-        key,
-        provider: provider.name().to_owned(),
+        holds: service.is_doubtful(),
+        service,
         turn,
         waiting: VecDeque::new(),
         ready: VecDeque::new(),
@@ -85,31 +125,9 @@ pub(crate) fn certain(
     .boxed()
 }
 
-/// What a service's habit is known by; `None` if text is text for sure.
-fn habit_key(provider: &Provider, request: &Request) -> Option<String> {
-    let config = provider.config();
-    let renders_prompt = matches!(
-        config.backend,
-        BackendKind::Embedded | BackendKind::Completions
-    );
-    let is_sure = config.parsing_format == ParsingFormat::DirectResponse
-        || config.preset().marks_thoughts
-        || renders_prompt;
-    if is_sure {
-        return None;
-    }
-    let mut key = format!("{} {:?}", provider.name(), request.thinking);
-    for (name, value) in &request.template_kwargs {
-        key.push_str(&format!(" {name}={value}"));
-    }
-    Some(key)
-}
-
 struct Certain {
     turn: TurnStream,
-    provider: String,
-    habits: Habits,
-    key: Option<String>,
+    service: Service,
     /// Text waits.
     holds: bool,
     /// Events from the first held text on.
@@ -138,7 +156,7 @@ impl Certain {
             }
             match self.turn.next().await? {
                 Err(error) => {
-                    return Some(Err(error.with_provider(&self.provider).into()));
+                    return Some(Err(error.with_provider(&self.service.name).into()));
                 }
                 Ok(TurnItem::Event(event)) => {
                     if let Err(error) = self.take(event) {
@@ -157,9 +175,7 @@ impl Certain {
     fn take(&mut self, event: Event) -> Result<(), ApiError> {
         match event {
             Event::Reclassified if self.shown.text => {
-                if let Some(key) = &self.key {
-                    self.habits.learn(key, Habit::Orphans);
-                }
+                self.service.learn(Habit::Orphans);
                 Err(ApiError::new(
                     ApiErrorKind::Reclassified,
                     "the text so far was the model's reasoning and no answer: it is void",
@@ -208,12 +224,11 @@ impl Certain {
     }
 
     fn learn(&self, reply: &Reply) {
-        let Some(key) = &self.key else { return };
         if self.was_reclassified {
-            self.habits.learn(key, Habit::Orphans);
+            self.service.learn(Habit::Orphans);
         } else if reply.stop_reason != StopReason::Length {
             // Of a cut answer it is not known whether a closing tag would have come.
-            self.habits.learn(key, Habit::Plain);
+            self.service.learn(Habit::Plain);
         }
     }
 

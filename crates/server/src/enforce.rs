@@ -17,7 +17,8 @@ use crate::api_error::{ApiError, ApiErrorKind};
 /// The most violations that an error tells.
 const MAX_TOLD: usize = 3;
 
-/// The demands of one request, ready to be checked.
+/// The demands of one request, ready to be checked; by default none.
+#[derive(Default)]
 pub(crate) struct Demands {
     forces_call: bool,
     form: Option<Form>,

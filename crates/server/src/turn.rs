@@ -18,13 +18,16 @@ use futures_util::stream::{BoxStream, StreamExt, select_all};
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use twopass_core::chat::{Delivery, Reply, Request};
-use twopass_provider::{Provider, ProviderError, TurnItem, TurnStream};
+use twopass_core::chat::{BadRequest, Delivery, Reply, Request};
+use twopass_provider::config::TwoPassMode;
+use twopass_provider::{
+    CallOptions, Provider, ProviderError, RawRequest, Thinking, TurnItem, TurnStream,
+};
 use twopass_wire::ReplyMeta;
 
 use crate::api_error::ApiError;
 use crate::caller::Caller;
-use crate::certain::certain;
+use crate::certain::{Service, certain};
 use crate::enforce::Demands;
 use crate::faces::{About, Ask, Face};
 use crate::ids::new_id;
@@ -39,6 +42,9 @@ use crate::stored::Thread;
 const LARGE_BODY_BYTES: usize = 256 << 10;
 /// Digits of an answer's id in the ids of its calls.
 const CALL_SALT_DIGITS: usize = 10;
+
+/// Tokens of a raw completion if the client names no cap, as OpenAI has it.
+const RAW_TOKENS: u32 = 16;
 
 /// Who asks, and where it is noted what becomes of it.
 pub(crate) struct Client {
@@ -78,7 +84,9 @@ async fn decode(face: &'static dyn Face, body: Bytes) -> Result<Ask, ApiError> {
 struct Turn {
     face: &'static dyn Face,
     provider: Provider,
-    request: Request,
+    work: Work,
+    /// What is known of the service, where what was shown cannot be taken back.
+    service: Option<Service>,
     demands: Demands,
     about: About,
     kept: Keeping,
@@ -109,9 +117,15 @@ impl Turn {
         if !ask.stream {
             options.delivery = Delivery::Whole;
         }
+        if options.two_pass.is_none() && asks_for_budget(&options, &provider) {
+            options.two_pass = Some(TwoPassMode::On);
+        }
         // Ids are unique over all answers of this server: clients put answers side by side.
         options.call_id_salt = format!("{}_", &id[..CALL_SALT_DIGITS]);
-        let request = provider.request(ask.messages, options)?;
+        let work = match ask.prompt {
+            Some(prompt) => Work::raw(prompt, options),
+            None => Work::Turn(Box::new(provider.request(ask.messages, options)?)),
+        };
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let meta = ReplyMeta {
             id: kept.id.clone(),
@@ -121,9 +135,15 @@ impl Turn {
         };
         Ok(Self {
             face,
-            demands: Demands::of(&request, face.tells_all())?,
+            demands: work.demands(face)?,
+            service: match &work {
+                Work::Turn(request) if !face.tells_all() => {
+                    Some(Service::new(&provider, request, app.habits()))
+                }
+                _ => None,
+            },
             provider,
-            request,
+            work,
             about: About {
                 meta,
                 wishes: ask.wishes,
@@ -133,20 +153,15 @@ impl Turn {
         })
     }
 
-    /// The request of the answer with this number: with a seed each has its own.
-    fn request(&self, choice: usize) -> Request {
-        let mut request = self.request.clone();
-        if choice > 0 {
-            request.call_id_salt.push_str(&format!("{choice}_"));
-        }
-        let seed = &mut request.sampling.seed;
-        *seed = seed.map(|seed| seed.wrapping_add(choice as u64));
-        request
-    }
-
     async fn whole(self) -> Result<Response, ApiError> {
-        let turns = (0..self.about.wishes.n_choices)
-            .map(|choice| self.demands.reply(&self.provider, self.request(choice)));
+        let (provider, demands) = (&self.provider, &self.demands);
+        let works = self.work.choices(self.about.wishes.n_choices);
+        let turns = works.into_iter().map(|work| async move {
+            match work {
+                Work::Turn(request) => demands.reply(provider, *request).await,
+                raw => Ok(raw.open(provider).await?.collect().await?),
+            }
+        });
         let replies = try_join_all(turns).await?;
         for reply in &replies {
             self.watch.used(&reply.usage);
@@ -162,8 +177,8 @@ impl Turn {
     async fn stream(self) -> Result<Response, ApiError> {
         let app = &self.kept.app;
         let heartbeat = app.limits().heartbeat;
-        let turns = (0..self.about.wishes.n_choices)
-            .map(|choice| open(self.provider.clone(), self.request(choice), heartbeat));
+        let works = self.work.choices(self.about.wishes.n_choices).into_iter();
+        let turns = works.map(|work| open(self.provider.clone(), work, heartbeat));
         let turns = try_join_all(turns).await?;
         let plan = SsePlan {
             heartbeat,
@@ -172,10 +187,13 @@ impl Turn {
             keep: self.kept.keep(),
             watch: self.watch.clone(),
         };
-        let items: Vec<_> = turns.into_iter().map(|turn| self.items(turn)).collect();
         let finish = Arc::new((self.demands, self.kept));
-        let items = items.into_iter().enumerate().map(|(choice, items)| {
+        let items = turns.into_iter().enumerate().map(|(choice, turn)| {
             let finish = Arc::clone(&finish);
+            let items = match &self.service {
+                Some(service) => certain(turn, service.clone()),
+                None => plain(turn, &self.provider),
+            };
             items.map(move |item| {
                 if let Ok(TurnItem::Done(reply)) = &item {
                     let (demands, kept) = &*finish;
@@ -190,16 +208,73 @@ impl Turn {
         let encoder = self.face.encoder(self.about);
         Ok(sse_response(select_all(items), encoder, plan))
     }
+}
 
-    /// What of a turn may be shown.
-    fn items(&self, turn: TurnStream) -> BoxStream<'static, Result<TurnItem, ApiError>> {
-        if !self.face.tells_all() {
-            let habits = self.kept.app.habits();
-            return certain(turn, &self.provider, &self.request, habits);
+/// True if a thought is to be capped that only we can cap: by two passes over an engine.
+fn asks_for_budget(options: &CallOptions, provider: &Provider) -> bool {
+    options.thinking == Thinking::On
+        && options.max_thinking_tokens.is_some()
+        && provider.config().backend.continues_exactly()
+}
+
+/// The turn's items as they come.
+fn plain(turn: TurnStream, provider: &Provider) -> BoxStream<'static, Result<TurnItem, ApiError>> {
+    let provider = provider.clone();
+    let named = move |error: ProviderError| error.with_provider(provider.name()).into();
+    turn.map(move |item| item.map_err(&named)).boxed()
+}
+
+/// What a provider is asked for.
+#[derive(Clone)]
+enum Work {
+    Turn(Box<Request>),
+    Raw(RawRequest),
+}
+
+impl Work {
+    fn raw(prompt: String, options: CallOptions) -> Self {
+        Self::Raw(RawRequest {
+            prompt,
+            max_tokens: Some(options.max_tokens.unwrap_or(RAW_TOKENS)),
+            sampling: options.sampling,
+            stop: options.stop.unwrap_or_default(),
+            delivery: options.delivery,
+        })
+    }
+
+    fn demands(&self, face: &dyn Face) -> Result<Demands, BadRequest> {
+        match self {
+            Self::Turn(request) => Demands::of(request, face.tells_all()),
+            Self::Raw(_) => Ok(Demands::default()),
         }
-        let provider = self.provider.clone();
-        let named = move |error: ProviderError| error.with_provider(provider.name()).into();
-        turn.map(move |item| item.map_err(&named)).boxed()
+    }
+
+    /// The work of each answer that is wanted: with a seed each has its own.
+    fn choices(self, n_choices: usize) -> Vec<Self> {
+        let others = (1..n_choices).map(|choice| self.of_choice(choice));
+        let mut choices: Vec<Self> = others.collect();
+        choices.insert(0, self);
+        choices
+    }
+
+    fn of_choice(&self, choice: usize) -> Self {
+        let mut work = self.clone();
+        let sampling = match &mut work {
+            Self::Turn(request) => {
+                request.call_id_salt.push_str(&format!("{choice}_"));
+                &mut request.sampling
+            }
+            Self::Raw(raw) => &mut raw.sampling,
+        };
+        sampling.seed = sampling.seed.map(|seed| seed.wrapping_add(choice as u64));
+        work
+    }
+
+    async fn open(self, provider: &Provider) -> Result<TurnStream, ProviderError> {
+        match self {
+            Self::Turn(request) => provider.stream(*request).await,
+            Self::Raw(raw) => provider.complete(raw).await,
+        }
     }
 }
 
@@ -207,10 +282,10 @@ impl Turn {
 /// then begins as a silent stream, so that proxies see life, and may fail as its last event.
 async fn open(
     provider: Provider,
-    request: Request,
+    work: Work,
     patience: Duration,
 ) -> Result<TurnStream, ProviderError> {
-    let mut opening = async move { provider.stream(request).await }.boxed();
+    let mut opening = async move { work.open(&provider).await }.boxed();
     match timeout(patience, &mut opening).await {
         Ok(opened) => opened,
         Err(_) => Ok(TurnStream::new(opening.try_flatten_stream())),

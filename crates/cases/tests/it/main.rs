@@ -24,6 +24,22 @@ fn m8_cases_of_clients_pass_through_a_real_server() {
 }
 
 #[test]
+fn m8_cases_of_the_server_pass_over_a_real_socket() {
+    let (code, last, text) = run("server.jsonl");
+    assert_eq!(
+        (code, last.as_str()),
+        (Some(0), "24 passed, 0 failed, 0 skipped"),
+        "{text}"
+    );
+    let (code, last, text) = run("wrong_server.jsonl");
+    assert_eq!(
+        (code, last.as_str()),
+        (Some(1), "0 passed, 5 failed, 0 skipped"),
+        "{text}"
+    );
+}
+
+#[test]
 fn m8_what_is_not_so_fails() {
     let (code, last, text) = run("wrong.jsonl");
     assert_eq!(

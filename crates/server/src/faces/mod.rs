@@ -5,6 +5,7 @@
 //! `twopass-wire`; a face only chooses.
 
 mod chat;
+mod completions;
 mod form;
 mod generate;
 mod messages;
@@ -18,6 +19,7 @@ use twopass_wire::{ReplyMeta, WireRequest};
 use crate::stored::Thread;
 
 pub(crate) use chat::Chat;
+pub(crate) use completions::Completions;
 pub(crate) use form::ErrorForm;
 pub(crate) use generate::Generate;
 pub(crate) use messages::Messages;
@@ -74,6 +76,8 @@ pub(crate) struct Ask {
     pub(crate) model: Option<String>,
     pub(crate) stream: bool,
     pub(crate) messages: Vec<Message>,
+    /// A raw text to go on from, in place of a conversation.
+    pub(crate) prompt: Option<String>,
     pub(crate) options: CallOptions,
     pub(crate) wishes: Wishes,
     /// Fields that the answer repeats, name and JSON text.

@@ -1,5 +1,6 @@
 //! The endpoints, one file per family, and what they share.
 
+mod count_tokens;
 mod embeddings;
 mod health;
 mod metrics;
@@ -21,7 +22,7 @@ use crate::admission::{Gate, admit};
 use crate::body::{BodyLimits, JsonBytes};
 use crate::caller::Caller;
 use crate::certain::Habits;
-use crate::faces::{Chat, Face, Generate, Messages, Responses};
+use crate::faces::{Chat, Completions, Face, Generate, Messages, Responses};
 use crate::memory::ReasoningMemory;
 use crate::models::Models;
 use crate::observe::{Metrics, Watch};
@@ -106,7 +107,9 @@ pub(crate) fn routers(app: App) -> (Router, Router) {
         .route("/generate", turns(&Generate))
         .route("/v1/chat/completions", turns(&Chat))
         .route("/chat/completions", turns(&Chat))
+        .route("/v1/completions", turns(&Completions))
         .route("/v1/messages", turns(&Messages))
+        .route("/v1/messages/count_tokens", post(count_tokens::count))
         .route("/v1/responses", turns(&Responses))
         .route("/v1/embeddings", post(embeddings::embed))
         // What stands above this line is work, and waits at the gate.

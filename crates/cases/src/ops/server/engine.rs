@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use twopass_core::chat::{PassReport, Request, Usage};
 use twopass_core::chat_template::Segment;
 use twopass_core::control::{Means, PassEnd, PassRequest, TextModel, TurnSettings, plan_turn};
-use twopass_provider::backend::{PassStep, TextEngine, run_text_turn};
+use twopass_provider::backend::{PassStep, TextEngine, run_raw, run_text_turn};
 use twopass_provider::config::{
     BackendKind, OnError, ProviderConfig, ReasoningReplay, TwoPassMode,
 };
 use twopass_provider::prompt::{model_of_template, turn_settings};
-use twopass_provider::{Backend, Provider, ProviderError, TurnStream};
+use twopass_provider::{Backend, Provider, ProviderError, RawRequest, TurnStream};
 use twopass_wire::fault::Fault;
 
 use crate::case::end_of;
@@ -63,6 +63,18 @@ impl Engine {
     /// A provider of this name over this engine.
     pub(super) fn provider(&self, name: &str) -> Provider {
         Provider::new(entry(name), Arc::new(self.clone()))
+    }
+
+    /// The engine's side of a turn over this prompt.
+    fn side(&self, prompt: String) -> Side {
+        let n_prompt = prompt.split_whitespace().count() as u64;
+        self.0.log().prompts.push(prompt);
+        Side {
+            engine: Arc::clone(&self.0),
+            n_prompt,
+            open: None,
+            is_over: false,
+        }
     }
 
     pub(super) fn log(&self) -> Log {
@@ -113,17 +125,14 @@ impl Backend for Engine {
                     Segment::Markup(text) | Segment::Literal(text) => text.as_str(),
                 })
                 .collect();
-            let n_prompt = prompt.split_whitespace().count() as u64;
-            self.0.log().prompts.push(prompt);
-            let side = Side {
-                engine: Arc::clone(&self.0),
-                n_prompt,
-                open: None,
-                is_over: false,
-            };
-            run_text_turn(planned, side).await
+            run_text_turn(planned, self.side(prompt)).await
         }
         .boxed()
+    }
+
+    fn complete(&self, request: RawRequest) -> BoxFuture<'_, Result<TurnStream, ProviderError>> {
+        let pass = request.pass();
+        run_raw(pass, self.side(request.prompt)).boxed()
     }
 
     fn prepare(&self) -> BoxFuture<'_, Result<(), ProviderError>> {
