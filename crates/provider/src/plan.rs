@@ -7,8 +7,8 @@
 
 use serde_json::Value;
 use twopass_core::chat::{
-    self as core, BadRequest, Delivery, Message, OpaqueItem, Request, ResponseFormat, Sampling,
-    ThinkTag, ToolChoice, ToolSpec, TurnBudget,
+    self as core, BadRequest, Delivery, Message, OpaqueItem, Passthrough, Request, ResponseFormat,
+    Sampling, ThinkTag, ToolChoice, ToolSpec, TurnBudget,
 };
 use twopass_core::control::replay;
 use twopass_core::reasoning_parser::ReasoningSyntax;
@@ -73,6 +73,8 @@ pub struct CallOptions {
     pub response_format: ResponseFormat,
     /// Tools that the provider itself carries out.
     pub hosted_tools: Vec<OpaqueItem>,
+    /// What the client said that nobody here reads, for a service of the same format.
+    pub passthrough: Option<Passthrough>,
     /// What sets the ids of calls that come without one apart from those of other turns
     /// ([`Request::call_id_salt`]); empty where the conversation is all there is.
     pub call_id_salt: String,
@@ -143,6 +145,7 @@ impl CallOptions {
             template_kwargs: request.template_kwargs,
             response_format: request.response_format,
             hosted_tools: request.hosted_tools,
+            passthrough: request.passthrough,
             ..Self::default()
         };
         (request.messages, options)
@@ -207,6 +210,7 @@ pub fn plan_request(
         template_kwargs,
         response_format: options.response_format,
         hosted_tools: options.hosted_tools,
+        passthrough: options.passthrough,
         call_id_salt: options.call_id_salt,
     };
     request.check()?;

@@ -1,5 +1,5 @@
 use serde_json::{Map, Value, json};
-use twopass_core::chat::{Diagnostic, Request, ToolChoice, ToolSpec};
+use twopass_core::chat::{Diagnostic, Request, ToolChoice, ToolSpec, WireFormat};
 
 use crate::facts::{RepeatPenaltyField, ThinkingField, WireFacts};
 use crate::history::not_sent;
@@ -10,6 +10,8 @@ use crate::request::{Thinking, WireRequest};
 pub(crate) struct Body<'r> {
     object: Object,
     extra: &'r [(String, String)],
+    /// The client's further fields; ours win over them.
+    passed: Vec<&'r (String, String)>,
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
@@ -18,19 +20,47 @@ impl<'r> Body<'r> {
         Self {
             object: Object::default(),
             extra,
+            passed: Vec::new(),
             diagnostics: Vec::new(),
         }
     }
 
+    /// The body of a chat request in this format.
+    pub(crate) fn of(request: &'r WireRequest, format: WireFormat) -> Self {
+        let mut body = Self::new(&request.extra);
+        if let Some(passed) = &request.request.passthrough {
+            if passed.format == format {
+                let is_free = |(name, _): &&(String, String)| !body.is_extra(name);
+                body.passed = passed.fields.iter().filter(is_free).collect();
+            } else {
+                let notes = passed.fields.iter().map(|(name, _)| {
+                    not_sent(name, "the endpoint is of another format than the client")
+                });
+                body.diagnostics.extend(notes);
+            }
+        }
+        body
+    }
+
+    fn is_extra(&self, name: &str) -> bool {
+        self.extra.iter().any(|(known, _)| known == name)
+    }
+
+    /// True if a field of ours goes into the body: the caller did not set it.
+    fn takes(&mut self, name: &str) -> bool {
+        self.passed.retain(|(known, _)| known != name);
+        !self.is_extra(name)
+    }
+
     pub(crate) fn raw(&mut self, name: &str, json: &str) {
-        if !self.extra.iter().any(|(known, _)| known == name) {
+        if self.takes(name) {
             self.object.raw(name, json);
         }
     }
 
     /// These JSON texts as an array.
     pub(crate) fn list(&mut self, name: &str, items: &[String]) {
-        if !self.extra.iter().any(|(known, _)| known == name) {
+        if self.takes(name) {
             self.object.list(name, items);
         }
     }
@@ -61,7 +91,7 @@ impl<'r> Body<'r> {
 
     /// The text of the body; extra fields that are not JSON are left out.
     pub(crate) fn finish(mut self) -> (String, Vec<Diagnostic>) {
-        for (name, json) in self.extra {
+        for (name, json) in self.extra.iter().chain(self.passed) {
             match serde_json::from_str::<&serde_json::value::RawValue>(json) {
                 Ok(json) => self.object.raw(name, json.get()),
                 Err(_) => self.diagnostics.push(not_sent(name, "it is not JSON")),

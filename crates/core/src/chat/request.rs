@@ -3,7 +3,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::{Message, OpaqueItem, Role, Thinking, ToolChoice, ToolSpec};
+use super::{Message, OpaqueItem, Passthrough, Role, Thinking, ToolChoice, ToolSpec};
 
 /// The tag that frames a generated thought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -150,6 +150,8 @@ pub struct Request {
     pub response_format: ResponseFormat,
     /// Tools that the provider itself carries out. Wires that do not know them leave them out.
     pub hosted_tools: Vec<OpaqueItem>,
+    /// What the client said that nobody here reads.
+    pub passthrough: Option<Passthrough>,
     /// What sets the ids of calls that come without one apart from those of other turns:
     /// `call_{salt}1`. Empty: unique in this conversation only.
     pub call_id_salt: String,
@@ -172,6 +174,7 @@ impl Request {
             template_kwargs: Vec::new(),
             response_format: ResponseFormat::Text,
             hosted_tools: Vec::new(),
+            passthrough: None,
             call_id_salt: String::new(),
         }
     }

@@ -19,7 +19,12 @@ fn is_instruction((name, json): &(&str, String)) -> bool {
 impl Face for Responses {
     fn decode(&self, body: &[u8]) -> Result<Ask, BadRequest> {
         let wire = openai_responses::decode_request(body)?;
-        for (name, json) in &wire.extra {
+        let unread = wire
+            .request
+            .passthrough
+            .iter()
+            .flat_map(|passed| &passed.fields);
+        for (name, json) in unread {
             if NOT_DONE.contains(&name.as_str()) && json != "false" {
                 return Err(BadRequest::new(name, "is not supported here"));
             }

@@ -14,4 +14,5 @@ mod gateway;
 mod malformed;
 mod metrics;
 mod model;
+mod passthrough;
 mod sockets;

@@ -1,5 +1,6 @@
 use twopass_core::chat::{
-    BadRequest, Message, OpaqueItem, OpaqueKind, Part, Request, Role, ToolChoice, TurnBudget,
+    BadRequest, Message, OpaqueItem, OpaqueKind, Part, Passthrough, Request, Role, ToolChoice,
+    TurnBudget, WireFormat,
 };
 
 use crate::content::{read_call, read_source};
@@ -26,7 +27,7 @@ const KNOWN: &[&str] = &[
     "output_config",
 ];
 
-/// Reads a request: the server side. Unknown fields pass and are kept in `extra`.
+/// Reads a request: the server side. Unknown fields are kept in [`Request::passthrough`].
 ///
 /// # Errors
 /// Names the parameter that is wrong, what is allowed and what was given.
@@ -81,7 +82,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
             wire.thinking = Thinking::Effort(word);
         }
     }
-    wire.extra = fields.extra(KNOWN);
+    wire.request.passthrough = Passthrough::of(WireFormat::Messages, fields.extra(KNOWN));
     Ok(wire)
 }
 

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 use twopass_core::chat::{
     BadRequest, Media, MediaSource, Message, OpaqueItem, OpaqueKind, Part, ResponseFormat, Role,
-    ToolCall, ToolChoice,
+    ToolCall, ToolChoice, WireFormat,
 };
 
 use super::MIN_BUDGET_TOKENS;
@@ -22,7 +22,7 @@ use crate::request::{Encoded, WireRequest, degraded};
 /// The request holds content that this wire cannot carry.
 pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encoded, BadRequest> {
     let mut repaired = repair(request, facts, &[OpaqueKind::AnthropicBlock]);
-    let mut body = Body::new(&request.extra);
+    let mut body = Body::of(request, WireFormat::Messages);
     body.diagnostics.append(&mut repaired.diagnostics);
     let (max_tokens, budget) = plan_caps(request, facts, &repaired, &mut body);
     body.text("model", &request.model);

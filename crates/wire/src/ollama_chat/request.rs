@@ -1,7 +1,7 @@
 use serde_json::{Map, Value};
 use twopass_core::chat::{
-    BadRequest, Media, MediaSource, Message, Part, Request, ResponseFormat, Role, Sampling,
-    ToolChoice, TurnBudget,
+    BadRequest, Media, MediaSource, Message, Part, Passthrough, Request, ResponseFormat, Role,
+    Sampling, ToolChoice, TurnBudget, WireFormat,
 };
 
 use crate::body::{Body, offered};
@@ -20,7 +20,7 @@ use crate::request::{Encoded, Thinking, WireRequest, function_tool};
 /// The request holds content that this wire cannot carry: it takes text, and images as data.
 pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encoded, BadRequest> {
     let mut repaired = repair(request, facts, &[]);
-    let mut body = Body::new(&request.extra);
+    let mut body = Body::of(request, WireFormat::OllamaChat);
     body.diagnostics.append(&mut repaired.diagnostics);
     body.text("model", &request.model);
     let messages = repaired
@@ -167,7 +167,7 @@ const KNOWN: &[&str] = &[
     "model", "messages", "tools", "think", "format", "options", "stream",
 ];
 
-/// Reads a request: the server side. Unknown fields pass and are kept in `extra`; `stream`
+/// Reads a request: the server side. Unknown fields are kept in [`Request::passthrough`]; `stream`
 /// is true if it is absent. Results without an id are linked by their place.
 ///
 /// # Errors
@@ -236,7 +236,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
         Some(Value::String(word)) => Thinking::from_effort(&word),
         Some(_) => return Err(fields.fault("think", "true, false or an effort")),
     };
-    wire.extra = fields.extra(KNOWN);
+    wire.request.passthrough = Passthrough::of(WireFormat::OllamaChat, fields.extra(KNOWN));
     Ok(wire)
 }
 

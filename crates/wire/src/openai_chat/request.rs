@@ -1,7 +1,7 @@
 use serde_json::{Map, Value, json};
 use twopass_core::chat::{
-    BadRequest, Message, OpaqueItem, OpaqueKind, Part, Request, ResponseFormat, Role, ToolChoice,
-    TurnBudget,
+    BadRequest, Message, OpaqueItem, OpaqueKind, Part, Passthrough, Request, ResponseFormat, Role,
+    ToolChoice, TurnBudget, WireFormat,
 };
 
 use crate::body::{Body, offered};
@@ -25,7 +25,7 @@ pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encode
         OpaqueKind::ReasoningField,
     ];
     let mut repaired = repair(request, facts, &own);
-    let mut body = Body::new(&request.extra);
+    let mut body = Body::of(request, WireFormat::ChatCompletions);
     body.diagnostics.append(&mut repaired.diagnostics);
     body.text("model", &request.model);
     let messages = repaired
@@ -315,7 +315,7 @@ const KNOWN: &[&str] = &[
 
 /// Reads a request: the server side.
 ///
-/// Unknown fields pass and are kept in `extra`; null is absent. Content may be text, null or
+/// Unknown fields are kept in [`Request::passthrough`]; null is absent. Content may be text, null or
 /// parts in every role; calls of past turns whose arguments are broken become calls without
 /// arguments. `max_completion_tokens` wins over `max_tokens`.
 ///
@@ -345,7 +345,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
         n: fields.cap("n", 1)?.unwrap_or(1),
         store: fields.boolean("store")?,
         previous_response_id: None,
-        extra: fields.extra(KNOWN),
+        extra: Vec::new(),
         request: Request {
             tools,
             tool_choice: tool_choice.unwrap_or_default(),
@@ -355,6 +355,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
             stop: read_stop(&fields)?,
             template_kwargs: read_template_kwargs(&fields)?,
             response_format: response_format(&fields, "response_format")?,
+            passthrough: Passthrough::of(WireFormat::ChatCompletions, fields.extra(KNOWN)),
             ..Request::new(messages)
         },
     })

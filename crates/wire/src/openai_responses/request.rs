@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 use twopass_core::chat::{
-    BadRequest, Message, OpaqueItem, OpaqueKind, Request, ResponseFormat, Role, ToolChoice,
-    ToolSpec, TurnBudget,
+    BadRequest, Message, OpaqueItem, OpaqueKind, Passthrough, Request, ResponseFormat, Role,
+    ToolChoice, ToolSpec, TurnBudget, WireFormat,
 };
 
 use super::items::{encode_message, read_items};
@@ -23,7 +23,7 @@ use crate::request::{Encoded, WireRequest};
 /// The request holds content that this wire cannot carry.
 pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encoded, BadRequest> {
     let mut repaired = repair(request, facts, &[OpaqueKind::ResponsesItem]);
-    let mut body = Body::new(&request.extra);
+    let mut body = Body::of(request, WireFormat::Responses);
     body.diagnostics.append(&mut repaired.diagnostics);
     body.text("model", &request.model);
     let store = request.store.or(facts.store);
@@ -225,7 +225,7 @@ const KNOWN: &[&str] = &[
     "stream",
 ];
 
-/// Reads a request: the server side. Unknown fields pass and are kept in `extra`.
+/// Reads a request: the server side. Unknown fields are kept in [`Request::passthrough`].
 ///
 /// # Errors
 /// Names the parameter that is wrong, what is allowed and what was given.
@@ -285,7 +285,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
     wire.thinking = read_thinking(&fields)?;
     wire.store = fields.boolean("store")?;
     wire.previous_response_id = previous_response_id;
-    wire.extra = fields.extra(KNOWN);
+    wire.request.passthrough = Passthrough::of(WireFormat::Responses, fields.extra(KNOWN));
     Ok(wire)
 }
 

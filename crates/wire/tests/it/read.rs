@@ -1,7 +1,7 @@
 //! One way to read an answer of any format, whole or streamed, cut anywhere.
 
 use serde_json::value::RawValue;
-use twopass_core::chat::{Event, Reply};
+use twopass_core::chat::{Event, Reply, WireFormat};
 use twopass_wire::fault::Fault;
 use twopass_wire::sse::{Decoder, DecoderOptions, SseEvent, encode_event};
 use twopass_wire::{
@@ -18,6 +18,15 @@ pub(crate) enum Format {
 }
 
 impl Format {
+    pub(crate) fn wire_format(self) -> WireFormat {
+        match self {
+            Self::Chat => WireFormat::ChatCompletions,
+            Self::Responses => WireFormat::Responses,
+            Self::Anthropic => WireFormat::Messages,
+            Self::Ollama => WireFormat::OllamaChat,
+        }
+    }
+
     /// A stream of these JSON texts, framed as the format frames them. A string stands for
     /// its own text (an end marker).
     pub(crate) fn stream(self, events: &[&RawValue]) -> String {

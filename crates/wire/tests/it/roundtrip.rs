@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use twopass_core::chat::{
-    Arguments, BadRequest, Event, Media, MediaSource, Message, OpaqueItem, OpaqueKind, Part, Reply,
-    Request, ResponseFormat, Role, Sampling, StopReason, ToolCall, ToolChoice, ToolSpec,
-    TurnBudget, Usage,
+    Arguments, BadRequest, Event, Media, MediaSource, Message, OpaqueItem, OpaqueKind, Part,
+    Passthrough, Reply, Request, ResponseFormat, Role, Sampling, StopReason, ToolCall, ToolChoice,
+    ToolSpec, TurnBudget, Usage,
 };
 use twopass_wire::facts::{
     MaxTokensField, ReasoningField, ReasoningReplay, RepeatPenaltyField, ThinkingField, WireFacts,
@@ -298,7 +298,8 @@ fn request(format: Format, messages: Vec<Message>, variant: u8) -> WireRequest {
             "{\"type\":\"web_search_preview\"}",
         )];
     }
-    wire.extra = vec![("user".to_owned(), "{\"a\":1.50}".to_owned())];
+    let fields = vec![("custom".to_owned(), "{\"a\":1.50}".to_owned())];
+    wire.request.passthrough = Passthrough::of(format.wire_format(), fields);
     wire
 }
 
@@ -468,6 +469,6 @@ fn request_bodies_are_valid_json_with_their_fields() {
         let sent = request(format, history(format, None, &rounds), 2);
         let body: Value = serde_json::from_str(&encode(format, &sent).body).unwrap();
         assert_eq!(body["model"], "openai/gpt-4.1:free", "{format:?}");
-        assert_eq!(body["user"], json!({"a": 1.5}), "{format:?}");
+        assert_eq!(body["custom"], json!({"a": 1.5}), "{format:?}");
     }
 }
