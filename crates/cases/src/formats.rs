@@ -1,7 +1,7 @@
 //! Examples of model formats.
 
 use serde_json::{Value, json};
-use twopass_core::control::TurnParserOptions;
+use twopass_core::control::{TurnParserOptions, TurnSyntax};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::{self, CallRules, ToolSyntax};
 
@@ -38,8 +38,7 @@ pub(crate) fn run(case: &Value) -> Verdict {
         };
     };
     let options = TurnParserOptions {
-        reasoning,
-        tools,
+        syntax: TurnSyntax::new(reasoning, tools),
         prompt_opened: case["start_in_thinking"].as_bool(),
         thinking_off: false,
         calls: CallRules {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use twopass_core::chat::{Event, ToolSpec};
-use twopass_core::control::{TurnEnd, TurnParser, TurnParserOptions};
+use twopass_core::control::{TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::text::JsonLimits;
 use twopass_core::tool_parser::{CallRules, ParserLimits, ToolSet, ToolSyntax};
@@ -159,8 +159,10 @@ pub fn options(row: &Row) -> TurnParserOptions {
         ..ParserLimits::default()
     };
     TurnParserOptions {
-        reasoning: ReasoningSyntax::from_name(row.reasoning).expect("a reasoning dialect"),
-        tools: ToolSyntax::from_name(row.tools).expect("a tool dialect"),
+        syntax: TurnSyntax::new(
+            ReasoningSyntax::from_name(row.reasoning).expect("a reasoning dialect"),
+            ToolSyntax::from_name(row.tools).expect("a tool dialect"),
+        ),
         prompt_opened: Some(false),
         thinking_off: false,
         calls: CallRules {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use twopass_core::chat::{Arguments, Event, Reply, StopReason, ToolCall, ToolChoice, ToolSpec};
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::text::Utf8Assembler;
 use twopass_core::tool_parser::{
@@ -190,8 +190,10 @@ impl Turns {
     fn options(&self, random: &mut Random) -> TurnParserOptions {
         let reasoning = self.row.map_or("auto", |row| row.reasoning);
         TurnParserOptions {
-            reasoning: ReasoningSyntax::from_name(reasoning).unwrap_or_else(ReasoningSyntax::auto),
-            tools: ToolSyntax::from_name(self.name).unwrap_or_default(),
+            syntax: TurnSyntax::new(
+                ReasoningSyntax::from_name(reasoning).unwrap_or_else(ReasoningSyntax::auto),
+                ToolSyntax::from_name(self.name).unwrap_or_default(),
+            ),
             prompt_opened: *random.pick(&[None, Some(false), Some(true)]),
             thinking_off: random.one_in(8),
             calls: CallRules {

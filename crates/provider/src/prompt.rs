@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 use twopass_core::chat::{Message, Part, Request, ToolChoice, ToolSpec};
 use twopass_core::chat_template::{CHATML, ChatTemplate, ControlStrings, Piece, Segment};
-use twopass_core::control::{Means, PlanError, TextModel, TurnSettings, plan_turn};
+use twopass_core::control::{Means, PlanError, TextModel, TurnSettings, TurnSyntax, plan_turn};
 use twopass_core::tool_parser::{ParserLimits, ToolSyntax};
 use twopass_core::tool_prompt::{
     CallBlocks, PreamblePlace, ToolPromptOptions, ToolsLayout, with_tools,
@@ -271,8 +271,7 @@ pub fn turn_settings(entry: &ProviderConfig) -> Result<TurnSettings, ProviderErr
     })?;
     Ok(TurnSettings {
         means: Means::EngineRule,
-        reasoning: reasoning_syntax(entry),
-        tools,
+        syntax: TurnSyntax::new(reasoning_syntax(entry), tools),
         tool_prompt: tool_prompt(entry),
         limits: ParserLimits::default(),
     })

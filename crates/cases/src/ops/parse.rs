@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use twopass_core::chat::{DiagnosticKind, Event, Reply};
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::text::Utf8Assembler;
 use twopass_core::tool_parser::ToolSyntax;
@@ -175,7 +175,7 @@ pub(crate) fn split(case: &Value) -> Verdict {
         return Verdict::Failed(format!("no reasoning dialect `{tag}`"));
     };
     let options = TurnParserOptions {
-        reasoning,
+        syntax: TurnSyntax::new(reasoning, ToolSyntax::none()),
         prompt_opened: input["prompt_opened"].as_bool(),
         thinking_off: input["thinking_enabled"] == false,
         ..TurnParserOptions::default()
@@ -192,8 +192,7 @@ pub(crate) fn extract(case: &Value) -> Verdict {
     };
     let reasoning = ReasoningSyntax::from_name(input["tag"].as_str().unwrap_or("think_tags"));
     let options = TurnParserOptions {
-        reasoning: reasoning.unwrap_or_else(ReasoningSyntax::think_tags),
-        tools,
+        syntax: TurnSyntax::new(reasoning.unwrap_or_else(ReasoningSyntax::think_tags), tools),
         prompt_opened: prompt_opened(input),
         thinking_off: input["thinking_enabled"] == false,
         calls: call_rules_of(input),
@@ -225,8 +224,10 @@ pub(crate) fn split_channels(case: &Value) -> Verdict {
         };
     };
     let options = TurnParserOptions {
-        reasoning: ReasoningSyntax::from_name(format).unwrap_or_default(),
-        tools,
+        syntax: TurnSyntax::new(
+            ReasoningSyntax::from_name(format).unwrap_or_default(),
+            tools,
+        ),
         prompt_opened: input["prompt_opened"].as_bool(),
         thinking_off: false,
         calls: call_rules_of(input),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use twopass_core::chat::{ThinkTag, TurnBudget, Usage};
 use twopass_core::chat_template::ThinkFraming;
 use twopass_core::control::{
-    Means, PassEnd, PassRequest, Step, TurnParserOptions, TurnPlan, TwoPass,
+    Means, PassEnd, PassRequest, Step, TurnParserOptions, TurnPlan, TurnSyntax, TwoPass,
 };
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::ToolSyntax;
@@ -81,6 +81,10 @@ fn plan_of(input: &Value) -> Result<TurnPlan, String> {
     let stops = input["user_stop"].as_array().into_iter().flatten();
     let has_tools = input.get("tools").is_some();
     let dialect = input["format"].as_str().unwrap_or("hermes");
+    let tools = match has_tools {
+        true => ToolSyntax::from_name(dialect).ok_or_else(|| format!("no dialect `{dialect}`"))?,
+        false => ToolSyntax::none(),
+    };
     Ok(TurnPlan {
         budget: TurnBudget::TwoPass {
             tag,
@@ -97,12 +101,7 @@ fn plan_of(input: &Value) -> Result<TurnPlan, String> {
         call_markers: None,
         only_calls: false,
         parser: TurnParserOptions {
-            reasoning: ReasoningSyntax::auto(),
-            tools: if has_tools {
-                ToolSyntax::from_name(dialect).ok_or_else(|| format!("no dialect `{dialect}`"))?
-            } else {
-                ToolSyntax::none()
-            },
+            syntax: TurnSyntax::new(ReasoningSyntax::auto(), tools),
             calls: call_rules_of(input),
             ..TurnParserOptions::default()
         },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use twopass_core::chat::{Diagnostic, DiagnosticKind, Reply, StopReason};
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 use twopass_core::reasoning_parser::{self, ReasoningSyntax};
 use twopass_core::text::Utf8Assembler;
 use twopass_core::tool_parser::{self, CallRules, ToolDialect, ToolSet, ToolSyntax};
@@ -85,8 +85,7 @@ fn options(args: &ParseArgs, own: &[ToolDialect]) -> Result<TurnParserOptions, F
     };
     let (specs, choice) = input::read_tools(args.tools.as_deref(), args.tool_choice.as_deref())?;
     Ok(TurnParserOptions {
-        reasoning,
-        tools,
+        syntax: TurnSyntax::new(reasoning, tools),
         prompt_opened: args.prompt_opened.then_some(true),
         thinking_off: false,
         calls: CallRules {

@@ -12,5 +12,5 @@ pub use replay::{
     ReasoningSplit, ReplayPolicy, drop_reasoning, dropped_reasoning, replay, split_past_turn,
     split_reasoning,
 };
-pub use turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+pub use turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 pub use two_pass::{Means, PassEnd, PassRequest, Step, TurnPlan, TwoPass};

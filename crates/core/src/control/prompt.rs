@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::turn_parser::TurnParserOptions;
+use super::turn_parser::{TurnParserOptions, TurnSyntax};
 use super::two_pass::{Means, TurnPlan};
 use crate::chat::{
     BadRequest, Diagnostic, DiagnosticKind, Message, Part, Request, ThinkTag, ToolChoice, ToolSpec,
@@ -15,7 +15,6 @@ use crate::chat::{
 use crate::chat_template::{
     Boundary, ChatTemplate, ControlStrings, Prompt, RenderInput, TemplateError, ThinkFraming,
 };
-use crate::reasoning_parser::ReasoningSyntax;
 use crate::schema::CompiledSchema;
 use crate::tool_parser::{CallRules, ParserLimits, ToolSet, ToolSyntax};
 use crate::tool_prompt::{
@@ -82,12 +81,10 @@ impl TextModel {
 pub struct TurnSettings {
     /// How capped thoughts are made.
     pub means: Means,
-    /// The think tags to look for; none for `direct_response` (row A3).
-    pub reasoning: ReasoningSyntax,
-    /// The call formats to look for; Hermes blocks are among them, since that is how tools are
+    /// The think tags to look for, none for `direct_response` (row A3), and the call formats; Hermes blocks are among them, since that is how tools are
     /// explained to a template that knows none. A forced call is bound to the first one named
     /// if the template writes tools and the format can be bound, to Hermes otherwise.
-    pub tools: ToolSyntax,
+    pub syntax: TurnSyntax,
     /// How tools are written where the template does not do it.
     pub tool_prompt: ToolPromptOptions,
     /// Limits of the parser.
@@ -183,7 +180,7 @@ pub fn plan_turn(
             "the chat template opens the think block itself, so no second tag was added",
         ));
     }
-    let format = model.call_format(&settings.tools);
+    let format = model.call_format(settings.syntax.tools());
     let calls = format.and_then(|format| calls_grammar(request, &format));
     let only_calls = calls.is_some();
     if only_calls {
@@ -250,8 +247,7 @@ fn parser_options(
     boundary: &Boundary,
 ) -> TurnParserOptions {
     TurnParserOptions {
-        reasoning: settings.reasoning.clone(),
-        tools: settings.tools.clone(),
+        syntax: settings.syntax.clone(),
         prompt_opened: Some(boundary.opened.is_some()),
         calls: CallRules {
             tools: Some(Arc::new(ToolSet::new(request.tools.clone()))),

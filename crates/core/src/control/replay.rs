@@ -1,8 +1,9 @@
 //! What of past reasoning goes back into a request.
 
-use super::turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use super::turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 use crate::chat::{Message, OpaqueKind, Part, Role, StopReason};
 use crate::reasoning_parser::ReasoningSyntax;
+use crate::tool_parser::ToolSyntax;
 
 /// What of past reasoning goes back into a request (rows G8, case rule 22). Templates may drop
 /// it still.
@@ -60,7 +61,7 @@ pub struct ReasoningSplit {
 pub fn split_reasoning(text: &str, syntax: &ReasoningSyntax) -> ReasoningSplit {
     let mut events = Vec::new();
     let mut parser = TurnParser::new(TurnParserOptions {
-        reasoning: syntax.clone(),
+        syntax: TurnSyntax::new(syntax.clone(), ToolSyntax::none()),
         prompt_opened: Some(false),
         ..TurnParserOptions::default()
     });

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use twopass_core::chat::{Arguments, ToolCall, ToolSpec};
+use twopass_core::control::TurnSyntax;
 use twopass_core::tool_parser::{CustomBody, CustomDialect};
 
 use crate::harness::{end, options, run_all};
@@ -29,7 +30,7 @@ fn check(custom: &CustomDialect, written: &str) {
     let dialect = custom.to_dialect().unwrap();
     assert_eq!(dialect.write_calls(&[call()]), written);
     let mut options = options("think_tags", "none", vec![tool()]);
-    options.tools = dialect.syntax();
+    options.syntax = TurnSyntax::new(options.syntax.reasoning().clone(), dialect.syntax());
     let run = run_all(&options, &end("stop", None), &format!("Go. {written} Bye."));
     assert_eq!(run.reply.tool_calls.len(), 1, "{:?}", run.reply);
     assert_eq!(run.reply.tool_calls[0].arguments, call().arguments);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use twopass_core::chat::{DiagnosticKind, Event, Reply, StopReason, ToolChoice, ToolSpec};
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::text::Utf8Assembler;
 use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
@@ -13,8 +13,10 @@ use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
 /// Options of a turn: dialect names and tools.
 pub(crate) fn options(reasoning: &str, tools: &str, specs: Vec<ToolSpec>) -> TurnParserOptions {
     TurnParserOptions {
-        reasoning: ReasoningSyntax::from_name(reasoning).unwrap(),
-        tools: ToolSyntax::from_name(tools).unwrap(),
+        syntax: TurnSyntax::new(
+            ReasoningSyntax::from_name(reasoning).unwrap(),
+            ToolSyntax::from_name(tools).unwrap(),
+        ),
         prompt_opened: Some(false),
         thinking_off: false,
         calls: CallRules {

@@ -2,7 +2,7 @@
 
 use twopass_core::chat::{Message, Request, Role, ToolChoice, ToolSpec};
 use twopass_core::chat_template::{ChatTemplate, ControlStrings};
-use twopass_core::control::{Means, TextModel, TurnSettings, plan_turn};
+use twopass_core::control::{Means, TextModel, TurnSettings, TurnSyntax, plan_turn};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::{ParserLimits, ToolSyntax};
 use twopass_core::tool_prompt::ToolPromptOptions;
@@ -18,8 +18,10 @@ fn bound_to(template: &str, tools: &str, choice: ToolChoice) -> Option<String> {
         TextModel::new(template, control).with_control_tokens(vec![(5, "[TOOL_CALLS]".to_owned())]);
     let settings = TurnSettings {
         means: Means::EngineRule,
-        reasoning: ReasoningSyntax::from_name("none").unwrap(),
-        tools: ToolSyntax::from_name(tools).unwrap(),
+        syntax: TurnSyntax::new(
+            ReasoningSyntax::none(),
+            ToolSyntax::from_name(tools).unwrap(),
+        ),
         tool_prompt: ToolPromptOptions::default(),
         limits: ParserLimits::default(),
     };

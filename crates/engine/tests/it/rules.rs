@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use twopass_core::chat::{Reply, Sampling, StopReason, ToolChoice, ToolSpec};
 use twopass_core::chat_template::Segment;
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
+use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::schema::CompiledSchema;
 use twopass_core::tool_parser::{CallRules, DIALECTS, ToolDialect, ToolSet, dialect};
 use twopass_core::tool_prompt::{CallFormat, call_grammar};
@@ -204,7 +205,7 @@ fn m5_common_schemas_bind_the_call() {
 /// The text of a turn, read in this dialect.
 fn parsed(row: &ToolDialect, tools: &[ToolSpec], text: &str) -> Reply {
     let mut parser = TurnParser::new(TurnParserOptions {
-        tools: row.syntax(),
+        syntax: TurnSyntax::new(ReasoningSyntax::none(), row.syntax()),
         prompt_opened: Some(false),
         calls: CallRules {
             tools: Some(Arc::new(ToolSet::new(tools.to_vec()))),

@@ -17,7 +17,7 @@ use futures_util::stream::unfold;
 use twopass_core::chat::{
     Delivery, Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, Thinking, TurnBudget,
 };
-use twopass_core::reasoning_parser::ReasoningSyntax;
+use twopass_core::control::TurnSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSyntax};
 use twopass_core::tool_prompt::ToolPromptOptions;
 use twopass_wire::WireRequest;
@@ -53,9 +53,8 @@ pub(super) struct Service {
     pub(super) preset: &'static Preset,
     pub(super) facts: WireFacts,
     model_name: String,
-    pub(super) reasoning: ReasoningSyntax,
-    /// The call formats that are looked for in text.
-    pub(super) tools: ToolSyntax,
+    /// What is looked for in text.
+    pub(super) syntax: TurnSyntax,
     calls: CallRules,
     injection: HermesInjection,
     tool_prompt: ToolPromptOptions,
@@ -101,10 +100,9 @@ impl Chat {
                 ..preset.facts
             },
             model_name: config.model_name.clone(),
-            reasoning: settings.reasoning,
-            tools: match reads_calls {
-                true => settings.tools,
-                false => ToolSyntax::none(),
+            syntax: match reads_calls {
+                true => settings.syntax,
+                false => TurnSyntax::new(settings.syntax.reasoning().clone(), ToolSyntax::none()),
             },
             calls: CallRules {
                 limits: settings.limits,
@@ -261,11 +259,7 @@ impl Service {
     }
 
     fn markup(&self, request: &Request) -> MarkupReader {
-        MarkupReader::new(
-            self.reasoning.clone(),
-            self.tools.clone(),
-            self.call_rules(request),
-        )
+        MarkupReader::new(self.syntax.clone(), self.call_rules(request))
     }
 
     /// What calls in the text of a turn are judged by.

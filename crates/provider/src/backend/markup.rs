@@ -1,12 +1,12 @@
 //! Text of a chat service that may hold think tags and call markup, read by the turn parser;
 //! what came structured passes by (rows B11, G2, H12).
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use twopass_core::chat::{
     Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, StopReason, ToolChoice,
 };
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
 
@@ -24,16 +24,15 @@ pub(crate) struct MarkupReader {
 impl MarkupReader {
     /// A reader that looks for these tags and calls. Whether the prompt opened a think block
     /// is not known: the service renders it.
-    pub(crate) fn new(reasoning: ReasoningSyntax, tools: ToolSyntax, mut calls: CallRules) -> Self {
+    pub(crate) fn new(syntax: TurnSyntax, mut calls: CallRules) -> Self {
         let forces_call = calls.choice.forces_call();
         // Whether a demanded call came is only known here, where structured ones count too.
         calls.choice = unforced(calls.choice);
         let offers = calls.tools.as_ref().is_some_and(|tools| !tools.is_empty());
-        let unread = (tools.is_none() && offers).then(|| calls.clone());
+        let unread = (syntax.tools().is_none() && offers).then(|| calls.clone());
         Self {
             parser: TurnParser::new(TurnParserOptions {
-                reasoning,
-                tools,
+                syntax,
                 prompt_opened: None,
                 calls,
                 ..TurnParserOptions::default()
@@ -103,10 +102,15 @@ impl MarkupReader {
 
     /// Says so if the answer reads as a call in some dialect although the service found none.
     fn unread_call(&mut self) -> Option<Diagnostic> {
+        static ANY: LazyLock<TurnSyntax> = LazyLock::new(|| {
+            let tools = ToolSyntax::from_name("auto").unwrap_or_default();
+            TurnSyntax::new(ReasoningSyntax::none(), tools)
+        });
+        let calls = self.unread.take()?;
         let mut parser = TurnParser::new(TurnParserOptions {
-            tools: ToolSyntax::from_name("auto")?,
+            syntax: ANY.clone(),
             prompt_opened: Some(false),
-            calls: self.unread.take()?,
+            calls,
             ..TurnParserOptions::default()
         });
         let mut events = Vec::new();

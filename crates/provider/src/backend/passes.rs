@@ -338,8 +338,7 @@ impl Service {
             call_markers: None,
             only_calls: false,
             parser: TurnParserOptions {
-                reasoning: self.reasoning.clone(),
-                tools: self.tools.clone(),
+                syntax: self.syntax.clone(),
                 calls: CallRules {
                     choice: unforced(request.tool_choice.clone()),
                     ..self.call_rules(request)

@@ -12,6 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::unfold;
 use twopass_core::chat::{Delivery, Event, Reply, Request, ToolCall, TurnBudget};
+use twopass_core::control::TurnSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSyntax};
 use twopass_wire::error::ErrorBody;
 use twopass_wire::fault::Fault;
@@ -32,6 +33,8 @@ pub struct VllmNative {
     endpoint: Endpoint,
     url: Url,
     config: ProviderConfig,
+    /// Call markup is the server's to find.
+    syntax: TurnSyntax,
 }
 
 impl VllmNative {
@@ -43,6 +46,7 @@ impl VllmNative {
         Ok(Self {
             endpoint: endpoint::connect(config)?,
             url: endpoint::turn_url(config)?,
+            syntax: TurnSyntax::new(reasoning_syntax(config), ToolSyntax::none()),
             config: config.clone(),
         })
     }
@@ -102,11 +106,7 @@ impl VllmNative {
         }
         let turn = Turn {
             exchange,
-            markup: MarkupReader::new(
-                reasoning_syntax(&self.config),
-                ToolSyntax::none(),
-                rules.clone(),
-            ),
+            markup: MarkupReader::new(self.syntax.clone(), rules.clone()),
             rules,
             items: VecDeque::new(),
             any_output: false,

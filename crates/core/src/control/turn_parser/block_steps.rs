@@ -202,7 +202,7 @@ impl TurnParser {
     pub(super) fn keep_call_text(&mut self, text: &str) {
         let may_be_thought =
             self.prompt_opened.is_none() && !self.shown.seen_block && !self.thinking_off;
-        if may_be_thought && !self.reasoning.pairs.is_empty() {
+        if may_be_thought && !self.syntax.reasoning().pairs.is_empty() {
             let most = self.calls.limits().max_block_bytes;
             let left = most.saturating_sub(self.shown.call_text.len());
             self.shown.call_text.push_str(prefix_within(text, left));

@@ -17,6 +17,7 @@ pub(super) enum Role {
 }
 
 /// The markers that count in one mode.
+#[derive(Debug)]
 pub(super) struct Markers {
     pub(super) scanner: MarkerScanner,
     pub(super) roles: Vec<Role>,

@@ -21,12 +21,13 @@ mod block_steps;
 mod markers;
 mod reasoning_steps;
 mod steps;
+mod syntax;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::chat::{Diagnostic, DiagnosticKind, Event, StopReason, ToolChoice};
-use crate::reasoning_parser::ReasoningSyntax;
 use crate::text::{Marker, MarkerMatch};
 use crate::tool_parser::{
     BlockReader, BlockRules, CallRules, Calls, ChannelReader, Input, Place, Progress, RawStart,
@@ -36,14 +37,13 @@ use crate::tool_parser::{
 pub use assembler::ReplyAssembler;
 use context::TextContext;
 use markers::{Markers, Role};
+pub use syntax::TurnSyntax;
 
 /// How one reply is read.
 #[derive(Debug, Clone, Default)]
 pub struct TurnParserOptions {
-    /// The think tags.
-    pub reasoning: ReasoningSyntax,
-    /// The call formats.
-    pub tools: ToolSyntax,
+    /// The think tags and the call formats.
+    pub syntax: TurnSyntax,
     /// Whether the prompt ended inside a think block; `None` if that is not known.
     pub prompt_opened: Option<bool>,
     /// True if thinking was switched off for the request: then nothing is split.
@@ -63,13 +63,13 @@ pub struct TurnEnd {
 
 /// Reads one reply. Never fails; belongs to one reply and is not used again.
 pub struct TurnParser {
-    reasoning: ReasoningSyntax,
+    syntax: TurnSyntax,
     prompt_opened: Option<bool>,
     thinking_off: bool,
     tools_off: bool,
-    in_text: Markers,
-    in_reasoning: Markers,
-    raw_blocks: ToolSyntax,
+    in_text: Arc<Markers>,
+    in_reasoning: Arc<Markers>,
+    raw_blocks: Arc<ToolSyntax>,
     calls: Calls,
     /// Text that is not yet dealt with, from the start of the open draft or block on.
     held: String,
@@ -139,16 +139,16 @@ impl TurnParser {
     #[must_use]
     pub fn new(options: TurnParserOptions) -> Self {
         let TurnParserOptions {
-            reasoning,
-            tools,
+            syntax,
             prompt_opened,
             thinking_off,
             calls,
         } = options;
+        let reasoning = syntax.reasoning();
         let tools_off = calls.choice == ToolChoice::None;
         let splits = !thinking_off || reasoning.bare_close_when_off;
-        let no_tools = ToolSyntax::none();
-        let channels = tools
+        let channels = syntax
+            .tools()
             .channel
             .map(|kind| ChannelReader::new(kind, prompt_opened == Some(true), false));
         let mode = match prompt_opened {
@@ -159,20 +159,16 @@ impl TurnParser {
             _ => Mode::Text,
         };
         Self {
-            in_text: markers::in_text(splits.then_some(&reasoning), &tools),
-            in_reasoning: markers::in_reasoning(
-                &reasoning,
-                if tools_off { &no_tools } else { &tools },
-            ),
-            reasoning,
+            in_text: syntax.in_text(splits),
+            in_reasoning: syntax.in_reasoning(!tools_off),
             prompt_opened,
             thinking_off,
             tools_off,
-            raw_blocks: if tools_off {
-                no_tools
-            } else {
-                tools.raw_only()
+            raw_blocks: match tools_off {
+                true => Arc::default(),
+                false => syntax.raw_blocks(),
             },
+            syntax,
             calls: Calls::new(calls),
             held: String::new(),
             pos: 0,

@@ -122,8 +122,13 @@ impl TurnParser {
     /// Drops the label line of a block; false if more text is needed.
     pub(super) fn skip_label(&mut self, held: &str, pair: Option<usize>, at_end: bool) -> bool {
         let label = match pair {
-            Some(pair) => self.reasoning.pairs[pair].label,
-            None => self.reasoning.pairs.iter().find_map(|pair| pair.label),
+            Some(pair) => self.syntax.reasoning().pairs[pair].label,
+            None => self
+                .syntax
+                .reasoning()
+                .pairs
+                .iter()
+                .find_map(|pair| pair.label),
         };
         let Some(label) = label else {
             self.shown.label_pending = false;

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::chat::{ToolChoice, ToolSpec};
+use crate::control::TurnSyntax;
 use crate::reasoning_parser::ReasoningSyntax;
 use crate::tool_parser::{CallRules, ToolSet, ToolSyntax};
 
@@ -43,8 +44,10 @@ fn plan(template_opens: bool) -> TurnPlan {
         call_markers: None,
         only_calls: false,
         parser: TurnParserOptions {
-            reasoning: ReasoningSyntax::auto(),
-            tools: ToolSyntax::from_name("hermes").unwrap(),
+            syntax: TurnSyntax::new(
+                ReasoningSyntax::auto(),
+                ToolSyntax::from_name("hermes").unwrap(),
+            ),
             calls: CallRules {
                 tools: Some(Arc::new(ToolSet::new([tool]))),
                 choice: ToolChoice::Auto,
