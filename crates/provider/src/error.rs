@@ -296,6 +296,12 @@ impl ProviderError {
         self
     }
 
+    /// Says where it happened.
+    pub(crate) fn located(mut self, place: &str) -> Self {
+        self.0.message = format!("{} ({place})", self.0.message);
+        self
+    }
+
     /// Notes that the same request fails again, whatever the kind.
     pub(crate) fn without_retry(mut self) -> Self {
         self.0.no_retry = true;

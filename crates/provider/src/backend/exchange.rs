@@ -251,7 +251,7 @@ fn locate(error: &reqwest::Error, url: &Url) -> ProviderError {
     let error = http::transport_error(error);
     let host = url.host_str().unwrap_or("?");
     let port = url.port_or_known_default().unwrap_or(0);
-    ProviderError::new(error.kind(), format!("{} ({host}:{port})", error.message()))
+    error.located(&format!("{host}:{port}"))
 }
 
 /// A running answer.

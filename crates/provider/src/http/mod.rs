@@ -162,9 +162,16 @@ fn is_not_http(error: &reqwest::Error) -> bool {
 /// True if the peer is not who it should be, which no second attempt changes.
 fn is_untrusted(error: &reqwest::Error) -> bool {
     causes(error)
-        .filter_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref())
-        .find_map(|inner| inner.downcast_ref::<rustls::Error>())
+        .find_map(tls_error)
         .is_some_and(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
+}
+
+/// What TLS says, however many IO errors are wrapped around it.
+fn tls_error<'e>(mut cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+    while let Some(outer) = cause.downcast_ref::<io::Error>() {
+        cause = outer.get_ref()?;
+    }
+    cause.downcast_ref()
 }
 
 fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {

@@ -23,6 +23,7 @@ mod faults;
 mod native;
 mod plan;
 mod same_script;
+mod tls;
 
 /// A server that plays these answers, one per request.
 pub(crate) async fn play(answers: Vec<Answer>) -> Server {
