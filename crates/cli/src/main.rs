@@ -20,6 +20,9 @@ use twopass_provider::ErrorKind;
 use crate::args::{Args, Command};
 use crate::failure::Failure;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
