@@ -15,7 +15,7 @@ pub(crate) struct Args {
 }
 
 /// Flags of every command.
-#[derive(Debug, ClapArgs)]
+#[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct Shared {
     /// The configuration file [default: $TWOPASS_CONFIG, ./twopass.yaml, the user's]
     #[arg(long, global = true, value_name = "FILE")]
@@ -106,7 +106,7 @@ pub(crate) enum ThinkTagArg {
     Thinking,
 }
 
-#[derive(Debug, ClapArgs)]
+#[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct ServeArgs {
     /// The address to listen on
     #[arg(long, value_name = "HOST")]

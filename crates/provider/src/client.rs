@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
-use twopass_core::chat::{Message, Reply, Request, Role, ThinkTag, ToolCall, ToolChoice, ToolSpec};
+use twopass_core::chat::{Message, Reply, Role, ThinkTag, ToolCall, ToolChoice, ToolSpec};
 
 use crate::ProviderError;
 use crate::backend::TurnStream;
 use crate::config::{ContentMode, OnError};
-use crate::plan::CallOptions;
+use crate::plan::{CallOptions, Planned};
 use crate::provider::{Provider, error_text};
 
 /// A chat client: bind tools, then ask. The same whatever the backend (rows B4, B18).
@@ -108,7 +108,7 @@ impl ChatClient {
         self.provider.stream(self.request(messages)?).await
     }
 
-    fn request(&self, messages: Vec<Message>) -> Result<Request, ProviderError> {
+    fn request(&self, messages: Vec<Message>) -> Result<Planned, ProviderError> {
         Ok(self.provider.request(messages, self.options.clone())?)
     }
 

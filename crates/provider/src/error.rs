@@ -308,6 +308,12 @@ impl ProviderError {
         self
     }
 
+    /// Says more at the end of the message.
+    pub(crate) fn with_note(mut self, note: &str) -> Self {
+        self.0.message.push_str(note);
+        self
+    }
+
     /// Keeps what was received before the failure.
     #[must_use]
     pub fn with_partial(mut self, partial: Reply) -> Self {

@@ -5,6 +5,8 @@
 //! which is on for backends that continue exactly (`embedded`, `vllm_native`,
 //! `completions`) and off for the others. The facade also needs thinking to be asked for.
 
+use std::ops::{Deref, DerefMut};
+
 use serde_json::Value;
 use twopass_core::chat::{
     self as core, BadRequest, Delivery, Message, OpaqueItem, Passthrough, Request, ResponseFormat,
@@ -78,6 +80,8 @@ pub struct CallOptions {
     /// What sets the ids of calls that come without one apart from those of other turns
     /// ([`Request::call_id_salt`]); empty where the conversation is all there is.
     pub call_id_salt: String,
+    /// See [`Request::session`].
+    pub session: Option<String>,
 }
 
 impl CallOptions {
@@ -104,6 +108,7 @@ impl CallOptions {
             parallel_tool_calls: request.parallel_tool_calls,
             template_kwargs: request.template_kwargs,
             tool_parser: request.tool_parser,
+            session: request.user,
             ..Self::default()
         };
         (request.messages, options)
@@ -146,9 +151,77 @@ impl CallOptions {
             response_format: request.response_format,
             hosted_tools: request.hosted_tools,
             passthrough: request.passthrough,
+            session: request.session,
             ..Self::default()
         };
         (request.messages, options)
+    }
+}
+
+/// The checked request of one entry, with what its caller said, so that another entry can
+/// take the turn over.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    request: Request,
+    /// `None`: nobody can take over.
+    said: Option<Box<CallOptions>>,
+}
+
+impl Planned {
+    /// Plans a turn of this entry, see [`plan_request`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn new(
+        config: &ProviderConfig,
+        messages: Vec<Message>,
+        options: CallOptions,
+    ) -> Result<Self, BadRequest> {
+        let has_fallback = !config.fallbacks.is_empty();
+        let said = has_fallback.then(|| Box::new(options.clone()));
+        let request = plan_request(config, messages, options)?;
+        Ok(Self { request, said })
+    }
+
+    /// The same turn as another entry plans it: what the caller said stays, what the first
+    /// entry's configuration said is left behind.
+    ///
+    /// # Errors
+    /// The other entry cannot carry it out.
+    pub(crate) fn again(&self, config: &ProviderConfig) -> Result<Request, BadRequest> {
+        let options = self.said.as_deref().cloned().unwrap_or_default();
+        let request = self.request.clone();
+        let planned = plan_request(config, request.messages, options)?;
+        // What may have been changed since it was planned.
+        let seed = request.sampling.seed.or(planned.sampling.seed);
+        Ok(Request {
+            sampling: Sampling {
+                seed,
+                ..planned.sampling
+            },
+            call_id_salt: request.call_id_salt,
+            ..planned
+        })
+    }
+
+    /// The request alone.
+    #[must_use]
+    pub fn into_request(self) -> Request {
+        self.request
+    }
+}
+
+impl Deref for Planned {
+    type Target = Request;
+
+    fn deref(&self) -> &Request {
+        &self.request
+    }
+}
+
+impl DerefMut for Planned {
+    fn deref_mut(&mut self) -> &mut Request {
+        &mut self.request
     }
 }
 
@@ -212,6 +285,7 @@ pub fn plan_request(
         hosted_tools: options.hosted_tools,
         passthrough: options.passthrough,
         call_id_salt: options.call_id_salt,
+        session: options.session,
     };
     request.check()?;
     Ok(request)

@@ -1,3 +1,4 @@
+use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use crate::backend::{self, Backend, RawRequest, TurnStream};
 use crate::client::ChatClient;
 use crate::config::{Config, OnError, ParsingFormat, ProviderConfig};
 use crate::embeddings::{Embedder, Embeddings};
-use crate::plan::{self, CallOptions, Thinking};
+use crate::fallback;
+use crate::plan::{CallOptions, Planned, Thinking};
 use crate::{ErrorKind, ProviderError};
 
 /// One configured entry, ready to be asked. Cheap to clone; clones share the backend.
@@ -18,6 +20,7 @@ pub struct Provider {
     config: Arc<ProviderConfig>,
     backend: Arc<dyn Backend>,
     embedder: Embedder,
+    fallbacks: Arc<[Provider]>,
 }
 
 /// What [`Provider::invoke`] gives: exactly these two texts, on every path (row B1).
@@ -51,14 +54,72 @@ impl Provider {
     /// Kind [`ErrorKind::Config`]: the name is unknown or a needed key is missing.
     /// Kind [`ErrorKind::NotBuilt`]: the entry's backend does not exist yet.
     pub fn from_entry(config: &Config, name: Option<&str>) -> Result<Self, ProviderError> {
-        let entry = config.provider(name)?;
+        let name = name.unwrap_or(&config.default_provider);
+        let opened = Self::from_entries(config, &[name])?;
+        opened.into_iter().next().ok_or_else(|| {
+            ProviderError::new(ErrorKind::Internal, "an entry was lost while it was opened")
+        })
+    }
+
+    /// Opens these entries, and each of their fallbacks once, so that a model of this process
+    /// that several of them name is loaded once. Loads none yet.
+    ///
+    /// # Errors
+    /// As [`Provider::from_entry`], of a fallback too.
+    pub fn from_entries(config: &Config, names: &[&str]) -> Result<Vec<Self>, ProviderError> {
+        Self::reopen(config, names, &[])
+    }
+
+    /// [`Provider::from_entries`] beside providers that run: what they have loaded is not
+    /// loaded again.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn reopen(
+        config: &Config,
+        names: &[&str],
+        running: &[Self],
+    ) -> Result<Vec<Self>, ProviderError> {
+        let mut opened: Vec<Self> = Vec::new();
+        for name in names {
+            let entry = config.provider(Some(name))?;
+            for name in iter::once(&entry.name).chain(&entry.fallbacks) {
+                if !opened.iter().any(|known| known.name() == name) {
+                    opened.push(Self::open(config, config.provider(Some(name))?, running)?);
+                }
+            }
+        }
+        let find = |name: &str| opened.iter().find(|known| known.name() == name).cloned();
+        let with_fallbacks = |name: &&str| {
+            let entry = find(name)?;
+            let fallbacks = entry.config.fallbacks.iter();
+            Some(Self {
+                fallbacks: fallbacks.filter_map(|name| find(name)).collect(),
+                ..entry
+            })
+        };
+        Ok(names.iter().filter_map(with_fallbacks).collect())
+    }
+
+    /// The entry alone.
+    fn open(
+        config: &Config,
+        entry: &ProviderConfig,
+        running: &[Self],
+    ) -> Result<Self, ProviderError> {
         if let Some(fault) = &entry.api.key_fault {
             return Err(ProviderError::new(ErrorKind::Config, fault.clone())
                 .with_provider(&entry.name)
                 .with_param("api_config.api_key_env"));
         }
-        let backend = backend::from_config(entry, config)
-            .map_err(|error| error.with_provider(&entry.name))?;
+        let mut running = running
+            .iter()
+            .flat_map(|known| iter::once(known).chain(known.fallbacks()));
+        let backend = match running.find_map(|known| known.backend.heir(entry)) {
+            Some(backend) => backend,
+            None => backend::from_config(entry, config)
+                .map_err(|error| error.with_provider(&entry.name))?,
+        };
         let embedder = Embedder::new(config, entry);
         Ok(Self {
             embedder,
@@ -73,6 +134,7 @@ impl Provider {
             embedder: Embedder::new(&Config::default(), &config),
             config: Arc::new(config),
             backend,
+            fallbacks: Arc::new([]),
         }
     }
 
@@ -119,15 +181,27 @@ impl Provider {
         &self,
         messages: Vec<Message>,
         options: CallOptions,
-    ) -> Result<Request, BadRequest> {
-        plan::plan_request(&self.config, messages, options)
+    ) -> Result<Planned, BadRequest> {
+        Planned::new(&self.config, messages, options)
     }
 
-    /// Starts a turn. Dropping the stream cancels it.
+    /// Starts a turn, at the entry's `fallbacks` if it fails before its first output.
+    /// Dropping the stream cancels it.
     ///
     /// # Errors
     /// Whatever stops the turn before its first event.
-    pub async fn stream(&self, request: Request) -> Result<TurnStream, ProviderError> {
+    pub async fn stream(&self, planned: Planned) -> Result<TurnStream, ProviderError> {
+        fallback::stream(self, planned).await
+    }
+
+    /// The entries that take over, in this order.
+    #[must_use]
+    pub fn fallbacks(&self) -> &[Self] {
+        &self.fallbacks
+    }
+
+    /// Starts a turn here or nowhere.
+    pub(crate) async fn alone(&self, request: Request) -> Result<TurnStream, ProviderError> {
         let budget = request.budget;
         let opened = self.backend.open(request).await;
         let stream = opened.map_err(|error| error.with_provider(self.name()))?;
@@ -157,8 +231,8 @@ impl Provider {
     ///
     /// # Errors
     /// The turn failed.
-    pub async fn generate(&self, request: Request) -> Result<Reply, ProviderError> {
-        self.stream(request).await?.collect().await
+    pub async fn generate(&self, planned: Planned) -> Result<Reply, ProviderError> {
+        self.stream(planned).await?.collect().await
     }
 
     /// One turn as two texts (row B1). Two passes need `thinking` (X18).

@@ -61,7 +61,15 @@ impl Listener {
     /// # Errors
     /// There is none.
     pub async fn bind() -> io::Result<Self> {
-        TcpListener::bind("127.0.0.1:0").await.map(Self)
+        Self::bind_to(SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    /// Listens where a server was before.
+    ///
+    /// # Errors
+    /// The port is not free.
+    pub async fn bind_to(address: SocketAddr) -> io::Result<Self> {
+        TcpListener::bind(address).await.map(Self)
     }
 
     /// Where it listens.

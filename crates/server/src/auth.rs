@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -94,11 +94,7 @@ impl Keys {
 }
 
 /// Answers 401 unless the request carries a key, as `Authorization: Bearer` or `x-api-key`.
-pub(crate) async fn require_key(
-    State(keys): State<Keys>,
-    mut request: Request,
-    next: Next,
-) -> Response {
+pub(crate) async fn require_key(keys: &Keys, mut request: Request, next: Next) -> Response {
     let Some(presented) = presented_key(request.headers()) else {
         return refuse("a key is needed: `Authorization: Bearer KEY` or `x-api-key: KEY`");
     };

@@ -18,8 +18,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::stream::{BoxStream, StreamExt, unfold};
-use twopass_core::chat::{CallErrorKind, Event, Reply, Request, StopReason};
-use twopass_provider::config::{BackendKind, ParsingFormat};
+use twopass_core::chat::{CallErrorKind, DiagnosticKind, Event, Reply, Request, StopReason};
+use twopass_provider::config::{BackendKind, ParsingFormat, ProviderConfig};
 use twopass_provider::{Provider, TurnItem, TurnStream};
 
 use crate::api_error::{ApiError, ApiErrorKind};
@@ -61,19 +61,13 @@ pub(crate) struct Service {
     habits: Habits,
     /// What its habit is known by; `None` if its text is text for sure.
     key: Option<String>,
+    /// Text of one of its fallbacks may be a thought.
+    fallbacks_doubtful: bool,
 }
 
 impl Service {
     /// The service behind a provider, asked like this.
     pub(crate) fn new(provider: &Provider, request: &Request, habits: &Habits) -> Self {
-        let config = provider.config();
-        let renders_prompt = matches!(
-            config.backend,
-            BackendKind::Embedded | BackendKind::Completions
-        );
-        let is_sure = config.parsing_format == ParsingFormat::DirectResponse
-            || config.preset().marks_thoughts
-            || renders_prompt;
         let key = || {
             let mut key = format!("{} {:?}", provider.name(), request.thinking);
             for (name, value) in &request.template_kwargs {
@@ -84,7 +78,11 @@ impl Service {
         Self {
             name: provider.name().to_owned(),
             habits: habits.clone(),
-            key: (!is_sure).then(key),
+            key: (!is_sure(provider.config())).then(key),
+            fallbacks_doubtful: provider
+                .fallbacks()
+                .iter()
+                .any(|fallback| !is_sure(fallback.config())),
         }
     }
 
@@ -99,6 +97,17 @@ impl Service {
             self.habits.learn(key, habit);
         }
     }
+}
+
+/// True if the entry's text is text for good.
+fn is_sure(config: &ProviderConfig) -> bool {
+    let renders_prompt = matches!(
+        config.backend,
+        BackendKind::Embedded | BackendKind::Completions
+    );
+    config.parsing_format == ParsingFormat::DirectResponse
+        || config.preset().marks_thoughts
+        || renders_prompt
 }
 
 /// The turn's items, text only when it is there to stay. What was announced as a call and then
@@ -203,6 +212,14 @@ impl Certain {
                 self.release();
                 self.holds = false;
                 self.ready.push_back(TurnItem::Event(event));
+                Ok(())
+            }
+            // Nothing is known of who answers instead, and nothing learnt of who was asked.
+            Event::Diagnostic(note) if note.kind == DiagnosticKind::Fallback => {
+                self.holds |= self.service.fallbacks_doubtful;
+                self.service.key = None;
+                self.ready
+                    .push_back(TurnItem::Event(Event::Diagnostic(note)));
                 Ok(())
             }
             event => {

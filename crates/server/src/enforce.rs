@@ -10,7 +10,7 @@ use twopass_core::chat::{
     BadRequest, DiagnosticKind, Message, Reply, Request, ResponseFormat, Role, StopReason, Usage,
 };
 use twopass_core::schema::CompiledSchema;
-use twopass_provider::{ErrorKind, Provider};
+use twopass_provider::{ErrorKind, Planned, Provider};
 
 use crate::api_error::{ApiError, ApiErrorKind};
 
@@ -71,7 +71,7 @@ impl Demands {
     pub(crate) async fn reply(
         &self,
         provider: &Provider,
-        request: Request,
+        request: Planned,
     ) -> Result<Reply, ApiError> {
         if self.is_told {
             return Ok(provider.generate(request).await?);

@@ -25,6 +25,7 @@ mod models;
 mod observe;
 mod options;
 mod peer;
+mod reload;
 mod routes;
 mod server;
 mod shutdown;
@@ -34,6 +35,8 @@ mod stored;
 mod turn;
 
 pub use error::{Error, ErrorKind};
+pub use observe::AccessLog;
 pub use options::{Limits, ServerOptions};
+pub use reload::{Fresh, ReadFresh, Reload};
 pub use server::{Server, serve};
 pub use shutdown::Shutdown;

@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use twopass_provider::config::ServerConfig;
+use twopass_provider::config::{ServerConfig, TracesConfig};
 
 use crate::Error;
 use crate::auth::Keys;
+use crate::observe::AccessLog;
 
 /// Where the server listens and how it protects itself.
 #[derive(Debug, Clone)]
@@ -26,6 +27,10 @@ pub struct ServerOptions {
     pub reasoning_memory: bool,
     /// The limits.
     pub limits: Limits,
+    /// Where each request is told when it has ended.
+    pub access_log: Option<AccessLog>,
+    /// Where traces of requests go.
+    pub traces: Option<TracesConfig>,
 }
 
 impl Default for ServerOptions {
@@ -38,6 +43,8 @@ impl Default for ServerOptions {
             default_provider: None,
             reasoning_memory: true,
             limits: Limits::default(),
+            access_log: None,
+            traces: None,
         }
     }
 }
@@ -68,13 +75,14 @@ pub(crate) fn check_reach(host: &str, ip: IpAddr) -> Result<(), Error> {
 }
 
 impl From<&ServerConfig> for ServerOptions {
-    /// The address and keys of the configuration, the rest by default.
+    /// What the configuration says; the limits, and what needs more than words, by default.
     fn from(config: &ServerConfig) -> Self {
         Self {
             host: config.host.clone(),
             port: config.port,
             keys_file: config.keys_file.clone(),
             reasoning_memory: config.reasoning_memory,
+            traces: config.traces.clone(),
             ..Self::default()
         }
     }

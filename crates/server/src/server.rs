@@ -1,15 +1,19 @@
 use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use twopass_provider::Provider;
 
 use crate::auth::Keys;
 use crate::models::Models;
+use crate::observe::{Exporter, Metrics, Observers, Traces};
+use crate::reload::{Live, Reload, Served, reload_on_signal};
 use crate::routes::{self, App};
 use crate::shutdown::stop_on_signals;
 use crate::{Error, ServerOptions, Shutdown, layers, listener};
 
-/// Serves until SIGINT or SIGTERM, then drains; a second signal ends everything at once.
+/// Serves until SIGINT or SIGTERM, then drains; a second signal ends everything at once. At
+/// SIGHUP the configuration is read again.
 ///
 /// The default provider's model is loaded first; others load at their first turn. `ready` is
 /// called once, with the address, when requests are accepted. Needs a tokio runtime with time
@@ -21,12 +25,15 @@ use crate::{Error, ServerOptions, Shutdown, layers, listener};
 pub async fn serve(
     options: ServerOptions,
     providers: Vec<Provider>,
+    reload: Reload,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<(), Error> {
     let shutdown = Shutdown::new();
     let server = Server::bind(options, providers).await?;
     // Polled first, so that the handlers stand before anybody is told that we are ready.
     let signals = stop_on_signals(&shutdown);
+    let live = server.live.clone();
+    let reloads = reload_on_signal(&live, reload);
     let run = async {
         server.prepare().await?;
         ready(server.local_addr());
@@ -36,6 +43,7 @@ pub async fn serve(
     tokio::select! {
         biased;
         Err(error) = signals => Err(Error::io("cannot handle stop signals", error)),
+        Err(error) = reloads => Err(Error::io("cannot handle the reload signal", error)),
         done = run => done,
     }
 }
@@ -46,8 +54,9 @@ pub struct Server {
     listener: TcpListener,
     addr: SocketAddr,
     options: ServerOptions,
-    keys: Option<Keys>,
-    models: Models,
+    live: Live,
+    observers: Observers,
+    exporter: Option<Exporter>,
 }
 
 impl Server {
@@ -57,19 +66,30 @@ impl Server {
     /// Kind `Config`: no provider, two that share a name, an unknown default; a faulty keys
     /// file; a host that others can reach without keys.
     /// Kind `Io`: the address is not available, the keys file cannot be read.
-    pub async fn bind(options: ServerOptions, providers: Vec<Provider>) -> Result<Self, Error> {
+    pub async fn bind(mut options: ServerOptions, providers: Vec<Provider>) -> Result<Self, Error> {
         let models = Models::new(providers, options.default_provider.as_deref())?;
         let keys = options.keys_file.as_deref().map(Keys::load).transpose()?;
         let listener = listener::bind(&options, keys.is_some()).await?;
         let addr = listener
             .local_addr()
             .map_err(|e| Error::io("the listening address is unknown", e))?;
+        let live = Live::new(Served { models, keys }, options.host.clone(), addr.ip());
+        let metrics = Metrics::new();
+        let traces = options.traces.take();
+        let traces = traces.map(|traces| Traces::new(traces, metrics.traces_lost()));
+        let (traces, exporter) = traces.transpose()?.unzip();
+        let observers = Observers {
+            metrics,
+            log: options.access_log.take(),
+            traces,
+        };
         Ok(Self {
             listener,
             addr,
             options,
-            keys,
-            models,
+            live,
+            observers,
+            exporter,
         })
     }
 
@@ -78,11 +98,9 @@ impl Server {
     /// # Errors
     /// Kind `Provider`: the model is missing or broken, or there is no memory for it.
     pub async fn prepare(&self) -> Result<(), Error> {
-        self.models
-            .default_provider()
-            .prepare()
-            .await
-            .map_err(Error::provider)
+        let served = self.live.now();
+        let prepared = served.models.default_provider().prepare().await;
+        prepared.map_err(Error::provider)
     }
 
     /// Where it listens, with the port that the system gave.
@@ -95,9 +113,18 @@ impl Server {
     /// every connection at once.
     pub async fn run(self, shutdown: &Shutdown) {
         let limits = self.options.limits;
-        let app = App::new(self.models, &self.options, shutdown.clone());
+        let app = App::new(self.live, &self.options, shutdown.clone(), self.observers);
         let (open, guarded) = routes::routers(app.clone());
-        let app = layers::wrap(open, guarded, self.keys, &app);
-        listener::run(self.listener, app, limits, shutdown).await;
+        let app = layers::wrap(open, guarded, &app);
+        let serving = listener::run(self.listener, app, limits, shutdown);
+        let Some(exporter) = self.exporter else {
+            return serving.await;
+        };
+        let done = CancellationToken::new();
+        let served = async {
+            serving.await;
+            done.cancel();
+        };
+        tokio::join!(served, exporter.run(&done));
     }
 }

@@ -120,7 +120,7 @@ impl<S: Stream<Item = Numbered> + Unpin> Running<S> {
                     None
                 }
                 Ok(Some((choice, Ok(TurnItem::Done(reply))))) => {
-                    self.plan.watch.used(&reply.usage);
+                    self.plan.watch.answered(&reply);
                     match self.end(choice, &reply, &mut out).await {
                         Err(error) => Some(error),
                         Ok(()) if self.plan.n_turns == 0 => return (out, None),
@@ -194,7 +194,7 @@ mod tests {
             heartbeat: BEAT,
             shutdown: shutdown.clone(),
             n_turns: 1,
-            watch: Watch::new("/test".to_owned()),
+            watch: Watch::new(&axum::http::Method::POST, "/test".to_owned()),
             keep: None,
         };
         sse_response(turns, Box::new(StreamEncoder::new()), plan)

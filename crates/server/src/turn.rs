@@ -18,10 +18,10 @@ use futures_util::stream::{BoxStream, StreamExt, select_all};
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use twopass_core::chat::{BadRequest, Delivery, Reply, Request};
+use twopass_core::chat::{BadRequest, Delivery, Reply};
 use twopass_provider::config::TwoPassMode;
 use twopass_provider::{
-    CallOptions, Provider, ProviderError, RawRequest, Thinking, TurnItem, TurnStream,
+    CallOptions, Planned, Provider, ProviderError, RawRequest, Thinking, TurnItem, TurnStream,
 };
 use twopass_wire::ReplyMeta;
 
@@ -100,7 +100,7 @@ impl Turn {
         client: Client,
         mut ask: Ask,
     ) -> Result<Self, ApiError> {
-        let provider = app.models().pick(ask.model.as_deref())?.clone();
+        let provider = app.live().now().models.pick(ask.model.as_deref())?.clone();
         client.watch.picked(provider.name(), model_id(&provider));
         let id = new_id();
         let kept = Keeping {
@@ -122,6 +122,7 @@ impl Turn {
         }
         // Ids are unique over all answers of this server: clients put answers side by side.
         options.call_id_salt = format!("{}_", &id[..CALL_SALT_DIGITS]);
+        client.watch.asked(&ask.messages);
         let work = match ask.prompt {
             Some(prompt) => Work::raw(prompt, options),
             None => Work::Turn(Box::new(provider.request(ask.messages, options)?)),
@@ -164,7 +165,7 @@ impl Turn {
         });
         let replies = try_join_all(turns).await?;
         for reply in &replies {
-            self.watch.used(&reply.usage);
+            self.watch.answered(reply);
             self.kept.remember(reply);
         }
         let whole = self.face.encode_whole(&replies, &self.about);
@@ -227,7 +228,7 @@ fn plain(turn: TurnStream, provider: &Provider) -> BoxStream<'static, Result<Tur
 /// What a provider is asked for.
 #[derive(Clone)]
 enum Work {
-    Turn(Box<Request>),
+    Turn(Box<Planned>),
     Raw(RawRequest),
 }
 

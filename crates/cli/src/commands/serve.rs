@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use twopass_provider::config::BackendKind;
-use twopass_provider::{ErrorKind, Provider, ProviderConfig};
-use twopass_server::{ServerOptions, serve};
+use twopass_provider::{Config, ErrorKind, Provider};
+use twopass_server::{AccessLog, Fresh, ReadFresh, Reload, ServerOptions, serve};
 
 use crate::args::{ServeArgs, Shared};
 use crate::failure::{Failure, say};
@@ -13,33 +13,30 @@ use crate::{output, setup};
 
 /// Serves every configured provider (or the one that is named) until a stop signal.
 pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Failure> {
-    let only = args.provider.is_some();
-    let config = setup::config(shared, args.provider, args.model)?;
-    let entries: Vec<_> = config
-        .providers
-        .iter()
-        .filter(|entry| !only || entry.name == config.default_provider)
-        .collect();
+    let config = setup::config(shared, args.provider.clone(), args.model.clone())?;
+    let log = config.server.access_log.then(AccessLog::stderr);
+    let log = log.transpose().map_err(|error| {
+        Failure::of(
+            ErrorKind::Io,
+            format!("the access log cannot start: {error}"),
+        )
+    })?;
     let options = ServerOptions {
-        host: args.host.unwrap_or_else(|| config.server.host.clone()),
+        host: args
+            .host
+            .clone()
+            .unwrap_or_else(|| config.server.host.clone()),
         port: args.port.unwrap_or(config.server.port),
-        keys_file: config.server.keys_file.clone(),
         default_provider: Some(config.default_provider.clone()),
-        ..ServerOptions::default()
+        access_log: log,
+        ..ServerOptions::from(&config.server)
     };
-    setup::pull_missing(&config, &entries).await?;
-    let serves_here = |entry: &&ProviderConfig| entry.backend == BackendKind::Embedded;
-    if entries.iter().any(serves_here)
-        && let Err(failure) = setup::pull_embedder(&config).await
-        && let Some(message) = failure.message()
-    {
-        // Turns need no vectors.
-        say(&format!("without embeddings: {message}"));
-    }
-    let providers = entries
-        .iter()
-        .map(|entry| Provider::from_entry(&config, Some(&entry.name)))
-        .collect::<Result<Vec<_>, _>>()?;
+    pull(&config, &args).await?;
+    let providers = Provider::from_entries(&config, &names(&config, &args))?;
+    let reload = Reload {
+        read: read_again(shared.clone(), args),
+        say: Box::new(say),
+    };
     let as_json = shared.json;
     let ready = |address: std::net::SocketAddr| {
         let line = if as_json {
@@ -52,8 +49,59 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
             say(&line);
         }
     };
-    serve(options, providers, ready).await.map_err(failure)?;
+    serve(options, providers, reload, ready)
+        .await
+        .map_err(failure)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who is served.
+fn names<'a>(config: &'a Config, args: &ServeArgs) -> Vec<&'a str> {
+    if args.provider.is_some() {
+        return vec![&config.default_provider];
+    }
+    let entries = config.providers.iter();
+    entries.map(|entry| entry.name.as_str()).collect()
+}
+
+/// Pulls the models that are missing, those of fallbacks and of vectors too.
+async fn pull(config: &Config, args: &ServeArgs) -> Result<(), Failure> {
+    let names = names(config, args);
+    let served = config.providers.iter();
+    let served = served.filter(|entry| names.contains(&entry.name.as_str()));
+    let fallbacks = served.clone().flat_map(|entry| &entry.fallbacks);
+    let fallbacks: Vec<_> = fallbacks.collect();
+    let needed: Vec<_> = config
+        .providers
+        .iter()
+        .filter(|entry| names.contains(&entry.name.as_str()) || fallbacks.contains(&&entry.name))
+        .collect();
+    setup::pull_missing(config, &needed).await?;
+    if served
+        .into_iter()
+        .any(|entry| entry.backend == BackendKind::Embedded)
+        && let Err(failure) = setup::pull_embedder(config).await
+        && let Some(message) = failure.message()
+    {
+        // Turns need no vectors.
+        say(&format!("without embeddings: {message}"));
+    }
+    Ok(())
+}
+
+/// Reads the configuration as these flags ask for it. Nothing is pulled.
+fn read_again(shared: Shared, args: ServeArgs) -> Box<ReadFresh> {
+    let read = move |running: &[Provider]| {
+        let config = setup::config(&shared, args.provider.clone(), args.model.clone())?;
+        Ok(Fresh {
+            providers: Provider::reopen(&config, &names(&config, &args), running)?,
+            default_provider: Some(config.default_provider.clone()),
+            keys_file: config.server.keys_file,
+        })
+    };
+    Box::new(move |running| {
+        read(running).map_err(|failure: Failure| failure.message().unwrap_or_default())
+    })
 }
 
 fn failure(error: twopass_server::Error) -> Failure {

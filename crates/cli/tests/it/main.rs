@@ -12,6 +12,7 @@ mod invoke;
 mod mcp;
 mod parse;
 mod real_model;
+mod reload;
 mod run;
 mod served;
 mod tools;

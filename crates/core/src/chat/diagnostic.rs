@@ -26,8 +26,10 @@ pub enum DiagnosticKind {
     LimitReached,
     /// Bytes that are not UTF-8 were replaced.
     InvalidUtf8,
-    /// A degraded way was taken (a refused prefill, a fallback).
+    /// A degraded way was taken (a refused prefill).
     Degraded,
+    /// Another entry answers, since the one that was asked failed before its first output.
+    Fallback,
     /// A pass failed after the thought was complete.
     PassFailed,
 }
@@ -49,6 +51,7 @@ impl DiagnosticKind {
             Self::LimitReached => "limit_reached",
             Self::InvalidUtf8 => "invalid_utf8",
             Self::Degraded => "degraded",
+            Self::Fallback => "fallback",
             Self::PassFailed => "pass_failed",
         }
     }

@@ -57,3 +57,18 @@ pub enum Event {
     /// A pass ended.
     PassFinished(PassReport),
 }
+
+impl Event {
+    /// True for what the model wrote.
+    #[must_use]
+    pub fn is_output(&self) -> bool {
+        matches!(
+            self,
+            Self::ReasoningDelta(_)
+                | Self::TextDelta(_)
+                | Self::CallStarted { .. }
+                | Self::ArgumentsDelta { .. }
+                | Self::CallFinished { .. }
+        )
+    }
+}

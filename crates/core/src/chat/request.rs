@@ -155,6 +155,9 @@ pub struct Request {
     /// What sets the ids of calls that come without one apart from those of other turns:
     /// `call_{salt}1`. Empty: unique in this conversation only.
     pub call_id_salt: String,
+    /// What the requests of one conversation have in common, as the caller names it. Where a
+    /// model runs on several servers they go to the same one.
+    pub session: Option<String>,
 }
 
 impl Request {
@@ -176,6 +179,7 @@ impl Request {
             hosted_tools: Vec::new(),
             passthrough: None,
             call_id_salt: String::new(),
+            session: None,
         }
     }
 

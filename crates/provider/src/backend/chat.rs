@@ -242,8 +242,10 @@ impl Service {
             true => &self.continue_url,
             false => &self.url,
         };
+        let session = self.endpoint.session(&wire.request);
         let call = || Call {
             url: url.clone(),
+            session,
             body: body.clone(),
             framing: self.format.framing,
             delivery: wire.request.delivery,

@@ -23,7 +23,7 @@ use twopass_engine::{
 use super::text_turn::{PassStep, TextEngine, TextTurn, run_raw, unix_now};
 use super::{Backend, RawRequest, TurnStream};
 use crate::catalogue::Catalogue;
-use crate::config::{EngineConfig, ProviderConfig};
+use crate::config::{BackendKind, EngineConfig, ProviderConfig};
 use crate::prompt::{TemplateFacts, turn_settings};
 use crate::{ErrorKind, ProviderError};
 
@@ -32,10 +32,12 @@ pub type Recital = dyn Fn(&Request) -> Option<String> + Send + Sync;
 
 /// A model in this process.
 pub struct Embedded {
-    model: ModelSource,
+    model: Arc<ModelSource>,
+    /// As the entry names it; of a model that was given as a file nothing is known.
+    model_name: Option<String>,
     engine: EngineConfig,
     settings: Arc<TurnSettings>,
-    loaded: OnceCell<Arc<Loaded>>,
+    loaded: Arc<OnceCell<Arc<Loaded>>>,
     recital: Option<Box<Recital>>,
 }
 
@@ -80,11 +82,13 @@ impl Embedded {
     fn over(entry: &ProviderConfig, model: ModelSource) -> Result<Self, ProviderError> {
         let options = engine_options(std::path::Path::new(""), &entry.engine);
         options.check().map_err(engine_error)?;
+        let is_named = matches!(model, ModelSource::Catalogue(_));
         Ok(Self {
-            model,
+            model: Arc::new(model),
+            model_name: is_named.then(|| entry.model_name.clone()),
             engine: entry.engine.clone(),
             settings: Arc::new(turn_settings(entry)?),
-            loaded: OnceCell::new(),
+            loaded: Arc::default(),
             recital: None,
         })
     }
@@ -103,7 +107,7 @@ impl Embedded {
     async fn loaded(&self) -> Result<&Arc<Loaded>, ProviderError> {
         self.loaded
             .get_or_try_init(|| async {
-                let path = match &self.model {
+                let path = match &*self.model {
                     ModelSource::File(path) => path.clone(),
                     ModelSource::Catalogue(named) => named.0.model_path(&named.1)?,
                 };
@@ -190,6 +194,22 @@ impl Backend for Embedded {
 
     fn is_ready(&self) -> bool {
         self.loaded.initialized()
+    }
+
+    /// The same model with the same engine's settings is loaded once.
+    fn heir(&self, entry: &ProviderConfig) -> Option<Arc<dyn Backend>> {
+        let is_same = entry.backend == BackendKind::Embedded
+            && self.model_name.as_ref() == Some(&entry.model_name)
+            && self.engine == entry.engine;
+        is_same.then_some(())?;
+        Some(Arc::new(Self {
+            model: Arc::clone(&self.model),
+            model_name: self.model_name.clone(),
+            engine: self.engine.clone(),
+            settings: Arc::new(turn_settings(entry).ok()?),
+            loaded: Arc::clone(&self.loaded),
+            recital: None,
+        }))
     }
 
     fn stats(&self) -> Vec<(&'static str, f64)> {

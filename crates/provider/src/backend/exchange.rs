@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use reqwest::Client;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
-use twopass_core::chat::{Delivery, Event, Reply};
+use twopass_core::chat::{Delivery, Event, Reply, Request};
 use twopass_wire::fault::Fault;
 use twopass_wire::ndjson;
 use twopass_wire::sse::{self, EventTooLarge, SseEvent};
@@ -25,6 +25,7 @@ use url::Url;
 use super::TurnItem;
 use crate::config::{ApiConfig, Timeouts};
 use crate::http::{self, Body, Deadline};
+use crate::replicas::{Place, Replicas};
 use crate::retry::Retries;
 use crate::{ErrorKind, ProviderError};
 
@@ -70,7 +71,10 @@ pub(crate) enum Framing {
 
 /// A request ready to be sent.
 pub(crate) struct Call {
+    /// At the entry's first server; the others differ in their origin only.
     pub(crate) url: Url,
+    /// What keeps the requests of one conversation at one server.
+    pub(crate) session: Option<u64>,
     /// The same for every try.
     pub(crate) body: Bytes,
     pub(crate) framing: Framing,
@@ -82,6 +86,7 @@ pub(crate) struct Call {
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     client: Client,
+    replicas: Replicas,
     headers: HeaderMap,
     /// What no error may repeat.
     secrets: Arc<[SecretString]>,
@@ -98,8 +103,10 @@ impl Endpoint {
         let values = config.headers.iter().map(|(_, value)| value);
         let secrets = config.api_key.iter().chain(values);
         let secrets = secrets.filter(|secret| secret.expose_secret().len() >= LEAST_SECRET_BYTES);
+        let client = http::client(config.timeouts.connect)?;
         Ok(Self {
-            client: http::client(config.timeouts.connect)?,
+            replicas: Replicas::new(config.base_urls.clone(), client.clone()),
+            client,
             headers,
             secrets: secrets.cloned().collect(),
             timeouts: config.timeouts,
@@ -107,12 +114,18 @@ impl Endpoint {
         })
     }
 
+    /// What keeps the requests of this turn's conversation at one server.
+    pub(crate) fn session(&self, request: &Request) -> Option<u64> {
+        self.replicas.session(request)
+    }
+
     /// The end of a turn that begins now.
     pub(crate) fn total_deadline(&self) -> Deadline {
         Deadline::after(self.timeouts.total, ErrorKind::TimeoutTotal)
     }
 
-    /// Asks for one whole answer beside the turns: a GET, or a POST of this JSON body.
+    /// Asks for one whole answer beside the turns: a GET, or a POST of this JSON body. A
+    /// server that fails is not asked again, but another one is.
     ///
     /// # Errors
     /// The answer's own error, or why there is none.
@@ -122,37 +135,47 @@ impl Endpoint {
         body: Option<String>,
         limit: Deadline,
     ) -> Result<Vec<u8>, ProviderError> {
-        let ask = async {
-            let request = match body {
-                None => self.client.get(url.clone()),
-                Some(body) => {
-                    let json = HeaderValue::from_static("application/json");
-                    self.client
-                        .post(url.clone())
-                        .header(CONTENT_TYPE, json)
-                        .body(body)
-                }
+        let mut failed = Vec::new();
+        loop {
+            let place = self.replicas.begin(None, &failed);
+            failed.push(place.idx());
+            let asked = limit.wait(self.whole(place.at(&url), body.clone())).await;
+            let error = match place.settle(asked.and_then(|answer| answer)) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error.without(&self.secrets),
             };
-            let sent = request.headers(self.headers.clone()).send().await;
-            let response = sent.map_err(|error| locate(&error, &url))?;
-            if !response.status().is_success() {
-                return Err(http::status_fault(response).await?.0.into());
+            if !error.kind().is_transient() || !self.replicas.has_more(&failed) {
+                return Err(error);
             }
-            let mut body = Body::new(response)?;
-            let mut whole = Vec::new();
-            while let Some(bytes) = body.chunk().await? {
-                if whole.len() + bytes.len() > MAX_REPLY_BYTES {
-                    return Err(ProviderError::new(
-                        ErrorKind::EventTooLarge,
-                        format!("the answer is larger than {MAX_REPLY_BYTES} bytes"),
-                    ));
-                }
-                whole.extend_from_slice(&bytes);
+        }
+    }
+
+    async fn whole(&self, url: Url, body: Option<String>) -> Result<Vec<u8>, ProviderError> {
+        let request = match body {
+            None => self.client.get(url.clone()),
+            Some(body) => {
+                let json = HeaderValue::from_static("application/json");
+                let post = self.client.post(url.clone());
+                post.header(CONTENT_TYPE, json).body(body)
             }
-            Ok(whole)
         };
-        let answered = limit.wait(ask).await.and_then(|answer| answer);
-        answered.map_err(|error| error.without(&self.secrets))
+        let sent = request.headers(self.headers.clone()).send().await;
+        let response = sent.map_err(|error| locate(&error, &url))?;
+        if !response.status().is_success() {
+            return Err(http::status_fault(response).await?.0.into());
+        }
+        let mut body = Body::new(response)?;
+        let mut whole = Vec::new();
+        while let Some(bytes) = body.chunk().await? {
+            if whole.len() + bytes.len() > MAX_REPLY_BYTES {
+                return Err(ProviderError::new(
+                    ErrorKind::EventTooLarge,
+                    format!("the answer is larger than {MAX_REPLY_BYTES} bytes"),
+                ));
+            }
+            whole.extend_from_slice(&bytes);
+        }
+        Ok(whole)
     }
 
     /// [`Endpoint::fetch`] of a POST, again if need be, read by `read`.
@@ -180,6 +203,7 @@ impl Endpoint {
     }
 
     /// Sends the request, again if need be, and reads up to its first output or its end.
+    /// Another server is asked at once; one that has failed only after a wait.
     ///
     /// # Errors
     /// The last attempt's error.
@@ -189,15 +213,30 @@ impl Endpoint {
         total: Deadline,
     ) -> Result<Exchange, ProviderError> {
         let mut retries = Retries::new(self.max_retries, total);
+        let mut failed = Vec::new();
         loop {
-            match self.attempt(call(), total).await {
-                Ok(exchange) => return Ok(exchange),
-                Err(error) => retries.wait(error.without(&self.secrets)).await?,
+            let call = call();
+            let place = self.replicas.begin(call.session, &failed);
+            failed.push(place.idx());
+            let error = match place.settle(self.attempt(call, &place, total).await) {
+                Ok(exchange) => return Ok(exchange.at(place)),
+                Err(error) => error.without(&self.secrets),
+            };
+            if error.kind().is_transient() && self.replicas.has_more(&failed) {
+                continue;
             }
+            retries.wait(error).await?;
+            failed.clear();
         }
     }
 
-    async fn attempt(&self, call: Call, total: Deadline) -> Result<Exchange, ProviderError> {
+    async fn attempt(
+        &self,
+        call: Call,
+        place: &Place,
+        total: Deadline,
+    ) -> Result<Exchange, ProviderError> {
+        let url = place.at(&call.url);
         let first = match call.delivery {
             Delivery::Stream => {
                 Deadline::after(self.timeouts.first_token, ErrorKind::TimeoutFirstToken)
@@ -209,12 +248,12 @@ impl Endpoint {
         let json = HeaderValue::from_static("application/json");
         let post = self
             .client
-            .post(call.url.clone())
+            .post(url.clone())
             .headers(self.headers.clone())
             .header(CONTENT_TYPE, json)
             .body(call.body);
         let sent = first.wait(post.send()).await?;
-        let response = sent.map_err(|error| locate(&error, &call.url))?;
+        let response = sent.map_err(|error| locate(&error, &url))?;
         if !response.status().is_success() {
             let (fault, body) = first.wait(http::status_fault(response)).await??;
             return Err(call.decoder.refusal(fault, &body));
@@ -228,6 +267,7 @@ impl Endpoint {
         );
         let mut exchange = Exchange {
             told_length: response.headers().contains_key(CONTENT_LENGTH),
+            place: None,
             body: Some(Body::new(response)?),
             framer,
             decoder: call.decoder,
@@ -256,6 +296,8 @@ fn locate(error: &reqwest::Error, url: &Url) -> ProviderError {
 
 /// A running answer.
 pub(crate) struct Exchange {
+    /// Held until the answer's end, once it has begun.
+    place: Option<Place>,
     /// `None` once everything was read.
     body: Option<Body>,
     /// The length was told, so what came is whole.
@@ -276,6 +318,12 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
+    /// An answer that has begun at this place.
+    fn at(mut self, place: Place) -> Self {
+        self.place = self.body.is_some().then_some(place);
+        self
+    }
+
     /// The next item; `None` after the last one. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Result<TurnItem, ProviderError>> {
         loop {
@@ -353,7 +401,7 @@ impl Exchange {
     /// Queues events. Comments are no output: only output moves the deadline (case rule 20).
     fn keep(&mut self, events: Vec<Event>) {
         self.n_output_bytes += events.iter().map(text_bytes).sum::<usize>();
-        if events.iter().any(is_output) {
+        if events.iter().any(Event::is_output) {
             self.has_output = true;
             self.next =
                 Deadline::after(self.timeouts.idle, ErrorKind::TimeoutIdle).earlier(self.total);
@@ -363,6 +411,9 @@ impl Exchange {
 
     fn fail(&mut self, error: ProviderError) {
         self.body = None;
+        if let Some(place) = self.place.take() {
+            place.handle_failure(error.kind());
+        }
         let error = error.without(&self.secrets);
         self.failed = Some(error.with_output_sent(self.has_output));
     }
@@ -401,8 +452,11 @@ impl Exchange {
         self.keep(events);
         self.body = None;
         match reply {
-            Ok(reply) => self.items.push_back(TurnItem::Done(Box::new(reply))),
             Err(error) => self.fail(cause.unwrap_or(error)),
+            Ok(reply) => {
+                self.place = None;
+                self.items.push_back(TurnItem::Done(Box::new(reply)));
+            }
         }
     }
 }
@@ -422,18 +476,6 @@ fn text_bytes(event: &Event) -> usize {
         | Event::ArgumentsDelta { text, .. } => text.len(),
         _ => 0,
     }
-}
-
-/// True for what the model wrote.
-fn is_output(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::ReasoningDelta(_)
-            | Event::TextDelta(_)
-            | Event::CallStarted { .. }
-            | Event::ArgumentsDelta { .. }
-            | Event::CallFinished { .. }
-    )
 }
 
 /// Cuts a body into frames.

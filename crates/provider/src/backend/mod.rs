@@ -121,6 +121,12 @@ pub trait Backend: Send + Sync {
         ready(Ok(None)).boxed()
     }
 
+    /// A backend of this entry that goes on with what this one has loaded; `None` if there is
+    /// nothing to go on with.
+    fn heir(&self, _entry: &ProviderConfig) -> Option<Arc<dyn Backend>> {
+        None
+    }
+
     /// Counters for people and tests, name and value; empty if the backend keeps none.
     fn stats(&self) -> Vec<(&'static str, f64)> {
         Vec::new()

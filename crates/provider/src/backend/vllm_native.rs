@@ -60,6 +60,7 @@ impl VllmNative {
             sampling: request.sampling,
             stop: request.stop.clone(),
             template_kwargs: request.template_kwargs.clone(),
+            user: request.session.clone(),
             ..GenerateRequest::default()
         };
         if !request.tools.is_empty() {
@@ -89,9 +90,11 @@ impl VllmNative {
     }
 
     async fn send(&self, request: &Request) -> Result<TurnStream, ProviderError> {
+        let session = self.endpoint.session(request);
         let body = Bytes::from(self.body(request));
         let call = || Call {
             url: self.url.clone(),
+            session,
             body: body.clone(),
             framing: Framing::Sse,
             delivery: request.delivery,

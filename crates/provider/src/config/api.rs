@@ -6,8 +6,9 @@ use reqwest::header::{HeaderName, HeaderValue};
 use secrecy::SecretString;
 use url::Url;
 
+use super::addresses::{base_urls, find_key};
 use super::environment::Environment;
-use super::keys::{self, KeyRequest};
+use super::keys::KeyRequest;
 use super::node::{Node, NodeKind};
 use super::origin::Origin;
 use super::section::{Section, Source, number};
@@ -29,8 +30,9 @@ pub(super) fn api(
     let backend = entry.backend;
     let mut section = Section::open(source, path, node)?;
     let place = section.place();
+    let base_urls = base_urls(source, &mut section)?;
     let base_url = match section.node("base_url") {
-        None => None,
+        None => base_urls.first().cloned(),
         Some(node) => {
             let NodeKind::Text(text) = &node.kind else {
                 return Err(section.fault(source, "base_url", node, "an address"));
@@ -68,7 +70,7 @@ pub(super) fn api(
     let max_retries = section.whole(source, "max_retries", 0, 100)?;
     let headers = headers(source, &mut section)?;
     section.finish(source)?;
-    let found = keys::find_key(
+    let found = find_key(
         &KeyRequest {
             backend,
             base_url: base_url.as_ref(),
@@ -77,10 +79,12 @@ pub(super) fn api(
             no_auth,
             allow_openai_key_fallback: fallback,
         },
+        &base_urls,
         environment,
     );
     Ok(ApiConfig {
         base_url,
+        base_urls,
         api_key: found.key,
         api_key_origin: found.origin,
         key_fault: found.fault,
@@ -141,7 +145,7 @@ pub(super) fn default_base_url(backend: BackendKind, preset: Option<&str>) -> Op
 }
 
 /// Further headers, name and value; values may be secrets.
-fn headers(
+pub(super) fn headers(
     source: &mut Source,
     section: &mut Section<'_>,
 ) -> Result<Vec<(String, SecretString)>, ProviderError> {

@@ -60,6 +60,7 @@ pub(super) fn provider(
     entry.chat_template = section
         .text(source, "chat_template")?
         .map(|path| source.resolve(&path));
+    entry.fallbacks = section.texts(source, "fallbacks")?.unwrap_or_default();
     choices(source, &mut section, &mut entry)?;
     entry.decisions = decisions(source, &mut section)?;
     if let Some(node) = section.node("generation_config") {

@@ -9,7 +9,7 @@ use super::types::{BackendKind, ProviderConfig};
 use crate::preset::PRESETS;
 
 /// What is known of an entry when its key is looked for.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct KeyRequest<'a> {
     pub(super) backend: BackendKind,
     pub(super) base_url: Option<&'a Url>,

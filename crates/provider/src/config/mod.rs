@@ -6,6 +6,7 @@
 //! (`serde_yaml_ng` and `serde_norway` wrap a C translation of libyaml and give places only
 //! in errors; `saphyr` itself has no limits on aliases.)
 
+mod addresses;
 mod api;
 mod dialects;
 mod embeddings;
@@ -29,6 +30,6 @@ pub use show::{Setting, notices};
 pub use types::{
     AgentConfig, ApiConfig, BackendKind, Config, ContentMode, Decisions, EngineConfig,
     GenerationConfig, HermesInjection, OnError, OnInvalidCall, ParsingFormat, ProviderConfig,
-    ReasoningReplay, ServerConfig, Timeouts, ToolParserName, ToolResultRole, TwoPassMode,
-    UnterminatedThink,
+    ReasoningReplay, ServerConfig, Timeouts, ToolParserName, ToolResultRole, TracesConfig,
+    TwoPassMode, UnterminatedThink,
 };

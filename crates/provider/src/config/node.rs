@@ -55,6 +55,15 @@ impl NodeKind {
         }
     }
 
+    /// The value of this key, if this is a map that has it.
+    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+        let Self::Map(entries) = self else {
+            return None;
+        };
+        let (_, _, node) = entries.iter().find(|(name, ..)| name == key)?;
+        Some(node)
+    }
+
     /// The value as JSON, for parts that only pass through.
     pub(super) fn to_json(&self) -> Value {
         match self {

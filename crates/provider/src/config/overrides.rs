@@ -135,6 +135,7 @@ pub(super) fn apply_overrides(
             entry.api.key_fault = found.fault;
         }
         entry.api.base_url = Some(parsed);
+        entry.api.base_urls.clear();
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The tree of the file into checked values.
 
+use super::addresses::check_fallbacks;
+use super::api::{base_url, headers};
 use super::dialects::dialects;
 use super::embeddings::embeddings;
 use super::entry::provider;
@@ -7,7 +9,7 @@ use super::environment::Environment;
 use super::node::{Node, NodeKind};
 use super::overrides::{Overrides, apply_overrides, built_in_entry, flat_entry};
 use super::section::{Section, Source};
-use super::types::{AgentConfig, Config, ProviderConfig, ServerConfig};
+use super::types::{AgentConfig, Config, ProviderConfig, ServerConfig, TracesConfig};
 use crate::ProviderError;
 
 /// The model of an embedded entry that names none.
@@ -160,6 +162,7 @@ fn provider_list(
         }
         entries.push(entry);
     }
+    check_fallbacks(source, items, &entries)?;
     Ok(entries)
 }
 
@@ -178,6 +181,31 @@ fn server(source: &mut Source, node: &Node) -> Result<ServerConfig, ProviderErro
         reasoning_memory: section
             .boolean(source, "reasoning_memory")?
             .unwrap_or(default.reasoning_memory),
+        access_log: section
+            .boolean(source, "access_log")?
+            .unwrap_or(default.access_log),
+        traces: match section.node("traces") {
+            Some(node) => Some(traces(source, node)?),
+            None => None,
+        },
+    };
+    section.finish(source)?;
+    Ok(config)
+}
+
+fn traces(source: &mut Source, node: &Node) -> Result<TracesConfig, ProviderError> {
+    let mut section = Section::open(source, "server.traces", node)?;
+    let place = section.value_place("endpoint").unwrap_or(node.place);
+    let key = section.path_of("endpoint");
+    let endpoint = section.text(source, "endpoint")?.ok_or_else(|| {
+        let message = "is missing: traces need the address of their collector";
+        source.error(place, &key, message)
+    })?;
+    let endpoint = base_url(&endpoint).map_err(|message| source.error(place, &key, message))?;
+    let config = TracesConfig {
+        endpoint,
+        headers: headers(source, &mut section)?,
+        content: section.boolean(source, "content")?.unwrap_or(false),
     };
     section.finish(source)?;
     Ok(config)

@@ -39,6 +39,7 @@ impl Config {
             .as_ref()
             .map(|path| path.display().to_string());
         list.put("server.keys_file", keys_file.as_deref().unwrap_or("none"));
+        list.observers();
         list.put("agent.max_rounds", &self.agent.max_rounds.to_string());
         list.put(
             "agent.workspace",
@@ -79,6 +80,19 @@ impl List<'_> {
     /// A value that may be unset; `unset` says what happens then.
     fn put_or(&mut self, key: &str, value: Option<String>, unset: &str) {
         self.put(key, value.as_deref().unwrap_or(unset));
+    }
+
+    fn observers(&mut self) {
+        let server = &self.config.server;
+        self.put("server.access_log", &server.access_log.to_string());
+        let Some(traces) = &server.traces else {
+            return self.put("server.traces", "none");
+        };
+        self.put("server.traces.endpoint", traces.endpoint.as_str());
+        self.put("server.traces.content", &traces.content.to_string());
+        for (name, _) in &traces.headers {
+            self.put(&format!("server.traces.headers.{name}"), "********");
+        }
     }
 
     fn embeddings(&mut self) {
@@ -122,6 +136,9 @@ impl List<'_> {
             let shown = template.display().to_string();
             self.put(&format!("{path}.chat_template"), &shown);
         }
+        if !entry.fallbacks.is_empty() {
+            self.put(&format!("{path}.fallbacks"), &entry.fallbacks.join(", "));
+        }
         if entry.backend != BackendKind::Embedded {
             self.api(path, entry);
         }
@@ -146,7 +163,13 @@ impl List<'_> {
 
     fn api(&mut self, path: &str, entry: &ProviderConfig) {
         let url = entry.api.base_url.as_ref().map(ToString::to_string);
-        self.put_or(&format!("{path}.api_config.base_url"), url, "none");
+        match entry.api.base_urls.as_slice() {
+            [] => self.put_or(&format!("{path}.api_config.base_url"), url, "none"),
+            urls => {
+                let urls: Vec<_> = urls.iter().map(ToString::to_string).collect();
+                self.put(&format!("{path}.api_config.base_urls"), &urls.join(", "));
+            }
+        }
         let (value, origin) = match (&entry.api.api_key, &entry.api.api_key_origin) {
             (Some(_), Some(origin)) => ("********", origin.clone()),
             _ if entry.api.key_fault.is_some() => ("missing", "default".to_owned()),

@@ -179,6 +179,8 @@ pub struct ProviderConfig {
     pub content_mode: ContentMode,
     /// The address and its key.
     pub api: ApiConfig,
+    /// The entries that are asked, in this order, if this one fails before its first output.
+    pub fallbacks: Vec<String>,
     /// Caps and sampling.
     pub generation: GenerationConfig,
     /// The embedded engine's settings.
@@ -192,6 +194,9 @@ pub struct ProviderConfig {
 pub struct ApiConfig {
     /// The address; `None` = the backend's own service.
     pub base_url: Option<Url>,
+    /// The addresses of all servers, if the entry has several that do the same; `base_url` is
+    /// the first. They differ in scheme, host and port only.
+    pub base_urls: Vec<Url>,
     /// The key; `None` = none is needed or sent.
     pub api_key: Option<SecretString>,
     /// Where the key came from, in words, for `config show`.
@@ -363,7 +368,7 @@ pub struct Decisions {
 }
 
 /// The server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// The address to listen on.
     pub host: String,
@@ -373,6 +378,36 @@ pub struct ServerConfig {
     pub keys_file: Option<PathBuf>,
     /// Whether the server keeps the reasoning of its own answers (row M9).
     pub reasoning_memory: bool,
+    /// Whether each request is told on the standard error stream when it has ended.
+    pub access_log: bool,
+    /// Where traces of requests go; `None` = nowhere.
+    pub traces: Option<TracesConfig>,
+}
+
+/// A collector of OpenTelemetry traces that takes OTLP over HTTP.
+#[derive(Debug, Clone)]
+pub struct TracesConfig {
+    /// Its address, with or without `/v1/traces`.
+    pub endpoint: Url,
+    /// Further headers of every message.
+    pub headers: Vec<(String, SecretString)>,
+    /// Whether prompts, thoughts and answers go there too.
+    pub content: bool,
+}
+
+impl TracesConfig {
+    /// Where the messages go.
+    #[must_use]
+    pub fn traces_url(&self) -> Url {
+        const PATH: &str = "/v1/traces";
+        let mut url = self.endpoint.clone();
+        let path = url.path().trim_end_matches('/');
+        if !path.ends_with(PATH) {
+            let path = format!("{path}{PATH}");
+            url.set_path(&path);
+        }
+        url
+    }
 }
 
 /// The agent loop.
@@ -482,6 +517,7 @@ impl ProviderConfig {
                 ..ApiConfig::default()
             },
             generation: GenerationConfig::default(),
+            fallbacks: Vec::new(),
             engine: EngineConfig::default(),
             decisions: Decisions::default(),
         }
@@ -495,6 +531,8 @@ impl Default for ServerConfig {
             port: 8001,
             keys_file: None,
             reasoning_memory: true,
+            access_log: false,
+            traces: None,
         }
     }
 }

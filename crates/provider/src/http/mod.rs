@@ -25,11 +25,12 @@ const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 /// Idle connections kept per host.
 const MAX_IDLE_CONNECTIONS: usize = 32;
 
-/// Builds a client with this connect deadline and no other.
+/// Builds an HTTP client as the backends use it: this connect deadline and no other, no
+/// redirects, TLS in pure Rust. Opens no connection.
 ///
 /// # Errors
 /// The TLS backend cannot start.
-pub(crate) fn client(connect: Duration) -> Result<Client, ProviderError> {
+pub fn client(connect: Duration) -> Result<Client, ProviderError> {
     static PROVIDER: OnceLock<()> = OnceLock::new();
     PROVIDER.get_or_init(|| {
         // Fails only if the program has chosen a provider already, which then serves us.

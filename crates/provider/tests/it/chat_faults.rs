@@ -13,17 +13,19 @@ use crate::chat::provider;
 use crate::native::hello;
 use crate::play;
 
-const PIECE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Par\"}}]}\n\n";
-const END: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+pub(crate) const PIECE: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Par\"}}]}\n\n";
+pub(crate) const END: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
 
-fn whole() -> Answer {
+pub(crate) fn whole() -> Answer {
     Answer::json(
         200,
         &json!({"choices": [{"index": 0, "message": {"content": "Hi"}, "finish_reason": "stop"}]}),
     )
 }
 
-fn error(status: u16, message: &str) -> Answer {
+pub(crate) fn error(status: u16, message: &str) -> Answer {
     Answer::json(status, &json!({"error": {"message": message}}))
 }
 

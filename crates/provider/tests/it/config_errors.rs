@@ -253,3 +253,60 @@ fn m7_a_misspelt_key_is_not_masked_by_a_missing_one() {
     let named = "`providers[0].model_nam`: unknown key, did you mean `model_name`?";
     assert!(error.contains(named), "{error}");
 }
+
+#[test]
+fn servers_and_fallbacks() {
+    let one = |api: &str| {
+        format!(
+            "providers:\n  - name: n\n    provider_backend: openai\n    model_name: m\n    api_config: {{{api}}}\n"
+        )
+    };
+    let listed = |urls: &str| one(&format!("base_urls: {urls}"));
+    let both = one("base_url: http://localhost:1/v1, base_urls: [http://localhost:2/v1]");
+    let many: Vec<_> = (1..=65).map(|n| format!("http://localhost:{n}")).collect();
+    let many = listed(&format!("[{}]", many.join(", ")));
+    let homes = listed("[https://api.openai.com/v1, https://example.org/v1]");
+    let own_keys = listed("[https://api.openai.com/v1, https://api.groq.com/v1]");
+    let two = |lines: &str| {
+        format!(
+            "providers:\n  - {{name: spare, provider_backend: embedded}}\n{}{lines}",
+            &native("")[11..]
+        )
+    };
+    insta::assert_snapshot!(errors(&[
+        ("both forms", &both, &[]),
+        ("one address", &listed("http://localhost:1"), &[]),
+        ("an empty list", &listed("[]"), &[]),
+        ("too many", &many, &[]),
+        ("a number", &listed("[http://localhost:1, 8000]"), &[]),
+        (
+            "no scheme",
+            &listed("[http://localhost:1, localhost:2]"),
+            &[]
+        ),
+        (
+            "one twice",
+            &listed("[http://localhost:1, http://localhost:1/]"),
+            &[]
+        ),
+        (
+            "two paths",
+            &listed("[http://localhost:1/v1, http://localhost:2/v2]"),
+            &[]
+        ),
+        ("a key for one host", &homes, &[("OPENAI_API_KEY", "sk-1")]),
+        (
+            "a key for each host",
+            &own_keys,
+            &[("OPENAI_API_KEY", "sk-1"), ("GROQ_API_KEY", "sk-2")]
+        ),
+        ("unknown fallback", &two("    fallbacks: [spar]\n"), &[]),
+        ("itself", &two("    fallbacks: [spare, n]\n"), &[]),
+        ("one twice", &two("    fallbacks: [spare, spare]\n"), &[]),
+        (
+            "a fallback that is no name",
+            &two("    fallbacks: [3]\n"),
+            &[]
+        ),
+    ]));
+}

@@ -19,9 +19,11 @@ mod config_errors;
 mod config_load;
 mod embeddings;
 mod facade;
+mod fallbacks;
 mod faults;
 mod native;
 mod plan;
+mod replicas;
 mod same_script;
 mod tls;
 

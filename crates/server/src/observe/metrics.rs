@@ -86,6 +86,7 @@ struct Inner {
     first_token: Histograms<Served>,
     per_token: Histograms<Served>,
     tokens: Histograms<Spent>,
+    traces_lost: Counter,
 }
 
 impl Metrics {
@@ -98,9 +99,15 @@ impl Metrics {
             first_token: histograms(|| Histogram::new(FIRST_TOKEN_SECONDS)),
             per_token: histograms(|| Histogram::new(PER_TOKEN_SECONDS)),
             tokens: histograms(|| Histogram::new(TOKENS)),
+            traces_lost: Counter::default(),
         };
         inner.register();
         Self(Arc::new(inner))
+    }
+
+    /// Requests whose traces the collector did not take.
+    pub(crate) fn traces_lost(&self) -> Counter {
+        self.0.traces_lost.clone()
     }
 
     /// A request came.
@@ -176,6 +183,11 @@ impl Inner {
             "twopass_requests_active",
             "Requests that have not ended",
             self.active.clone(),
+        );
+        registry.register(
+            "twopass_traces_lost",
+            "Requests whose traces the collector did not take",
+            self.traces_lost.clone(),
         );
         registry.register_with_unit(
             "gen_ai_server_request_duration",

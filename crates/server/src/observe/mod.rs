@@ -5,28 +5,64 @@
 //! reply has left, or the client has gone, the watch is closed: once for every request, so
 //! that each is accounted for.
 
+mod access_log;
 mod body;
 mod metrics;
+mod trace;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
 use tokio::sync::OwnedSemaphorePermit;
-use twopass_core::chat::Usage;
+use twopass_core::chat::{Message, Reply, Usage};
 
 use crate::api_error::{ApiError, ApiErrorKind};
 use crate::idle::Working;
 use body::Watched;
+use trace::Traced;
 
+pub use access_log::AccessLog;
 pub(crate) use metrics::{CONTENT_TYPE as METRICS_TYPE, Metrics};
+pub(crate) use trace::{Exporter, Traces};
 
+/// Methods that are told as they are; a client may write anything.
+const METHODS: [(Method, &str); 7] = [
+    (Method::GET, "GET"),
+    (Method::POST, "POST"),
+    (Method::PUT, "PUT"),
+    (Method::PATCH, "PATCH"),
+    (Method::DELETE, "DELETE"),
+    (Method::HEAD, "HEAD"),
+    (Method::OPTIONS, "OPTIONS"),
+];
 /// The outcome of a request whose client went away before the end.
 const CLIENT_GONE: &str = "client_gone";
 /// The outcome of a request that was answered.
 const OK: &str = "ok";
+
+/// Who is told of each request.
+#[derive(Clone, Debug)]
+pub(crate) struct Observers {
+    pub(crate) metrics: Metrics,
+    pub(crate) log: Option<AccessLog>,
+    pub(crate) traces: Option<Traces>,
+}
+
+impl Observers {
+    fn closed(&self, facts: &Facts, outcome: &'static str) {
+        self.metrics.closed(facts, outcome);
+        if let Some(log) = &self.log {
+            log.closed(facts, outcome);
+        }
+        if let Some(traces) = &self.traces {
+            traces.closed(facts, outcome);
+        }
+    }
+}
 
 /// What is known of one request. Clones are the same request.
 #[derive(Clone)]
@@ -41,13 +77,16 @@ struct Inner {
 #[derive(Debug, Clone)]
 struct Facts {
     started: Instant,
+    method: &'static str,
     /// The path's pattern, or `unknown`: never what a client wrote.
     route: String,
     provider: Option<String>,
     model: Option<String>,
     first_output: Option<Duration>,
     usage: Usage,
+    status: Option<u16>,
     failed: Option<&'static str>,
+    traced: Option<Traced>,
 }
 
 /// What is given back when a request has ended.
@@ -58,16 +97,19 @@ struct Held {
 }
 
 impl Watch {
-    pub(crate) fn new(route: String) -> Self {
+    pub(crate) fn new(method: &Method, route: String) -> Self {
         Self(Arc::new(Inner {
             facts: Mutex::new(Facts {
                 started: Instant::now(),
+                method: method_name(method),
                 route,
                 provider: None,
                 model: None,
                 first_output: None,
                 usage: Usage::default(),
+                status: None,
                 failed: None,
+                traced: None,
             }),
             held: Mutex::default(),
         }))
@@ -88,9 +130,23 @@ impl Watch {
         });
     }
 
-    /// A turn ended and used this.
-    pub(crate) fn used(&self, usage: &Usage) {
-        self.note(|facts| facts.usage = Usage::of_choices([facts.usage, *usage]));
+    /// A turn begins with these messages.
+    pub(crate) fn asked(&self, messages: &[Message]) {
+        self.note(|facts| {
+            if let Some(traced) = &mut facts.traced {
+                traced.asked(messages);
+            }
+        });
+    }
+
+    /// A turn ended.
+    pub(crate) fn answered(&self, reply: &Reply) {
+        self.note(|facts| {
+            facts.usage = Usage::of_choices([facts.usage, reply.usage]);
+            if let Some(traced) = &mut facts.traced {
+                traced.answered(reply, facts.started);
+            }
+        });
     }
 
     /// The request failed, if need be after its head had left.
@@ -119,10 +175,18 @@ impl Watch {
     }
 }
 
+/// The method's name; of one that we do not know, `other`.
+fn method_name(method: &Method) -> &'static str {
+    METHODS
+        .into_iter()
+        .find(|(known, _)| known == method)
+        .map_or("other", |(_, name)| name)
+}
+
 /// Closes the watch when it is dropped: at the end of the reply, or wherever it broke off.
 struct Closing {
     watch: Watch,
-    metrics: Metrics,
+    observers: Observers,
     /// The reply's last byte was taken.
     complete: bool,
 }
@@ -135,28 +199,34 @@ impl Drop for Closing {
             None if self.complete => OK,
             None => CLIENT_GONE,
         };
-        self.metrics.closed(&facts, outcome);
+        self.observers.closed(&facts, outcome);
         *self.watch.held() = Held::default();
     }
 }
 
 /// The layer: around everything that may answer.
 pub(crate) async fn watch(
-    State(metrics): State<Metrics>,
+    State(observers): State<Observers>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let route = request.extensions().get::<MatchedPath>();
-    let watch = Watch::new(route.map_or("unknown", MatchedPath::as_str).to_owned());
+    let route = route.map_or("unknown", MatchedPath::as_str).to_owned();
+    let watch = Watch::new(request.method(), route);
+    if let Some(traces) = &observers.traces {
+        watch.note(|facts| facts.traced = traces.begin(request.headers()));
+    }
     watch.held().working = request.extensions_mut().remove::<Working>();
     request.extensions_mut().insert(watch.clone());
-    metrics.opened();
+    observers.metrics.opened();
     let closing = Closing {
         watch,
-        metrics,
+        observers,
         complete: false,
     };
     let response = next.run(request).await;
+    let status = response.status().as_u16();
+    closing.watch.note(|facts| facts.status = Some(status));
     if let Some(error) = response.extensions().get::<ApiError>() {
         closing.watch.failed(error.kind);
     }

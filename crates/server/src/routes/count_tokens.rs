@@ -19,10 +19,10 @@ pub(super) async fn count(
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, ApiError> {
     let ask = Messages.decode(&body)?;
-    let provider = app.models().pick(ask.model.as_deref())?;
+    let provider = app.live().now().models.pick(ask.model.as_deref())?.clone();
     let request = provider.request(ask.messages, ask.options)?;
     let bytes = text_bytes(&request);
-    let counted = provider.count_prompt(request).await?;
+    let counted = provider.count_prompt(request.into_request()).await?;
     let tokens = counted.unwrap_or(bytes.div_ceil(BYTES_PER_TOKEN));
     Ok(super::json(&json!({ "input_tokens": tokens })))
 }

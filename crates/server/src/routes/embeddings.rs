@@ -15,11 +15,12 @@ pub(super) async fn embed(
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, ApiError> {
     let request = EmbeddingsRequest::from_json(&body)?;
-    let default = app.models().default_provider();
+    let served = app.live().now();
+    let default = served.models.default_provider();
     let provider = match request.model.as_str() {
         "" => default,
         model if model == default.embedding_model() => default,
-        model => app.models().pick(Some(model))?,
+        model => served.models.pick(Some(model))?,
     };
     let embeddings = provider.embed(&request.inputs).await?;
     let size = embeddings.vectors.first().map_or(0, Vec::len);

@@ -11,7 +11,8 @@ use crate::models::model_id;
 /// `{status, model, ready, provider, providers}`. `status` is `ok`, `loading` or `draining`;
 /// it and `model` are the default provider's. 200 if ready, else 503.
 pub(super) async fn health(State(app): State<App>) -> Response {
-    let default = app.models().default_provider();
+    let served = app.live().now();
+    let default = served.models.default_provider();
     let loaded = default.backend().is_ready();
     let draining = app.0.shutdown.is_draining();
     let status = match (draining, loaded) {
@@ -20,8 +21,8 @@ pub(super) async fn health(State(app): State<App>) -> Response {
         (false, false) => "loading",
     };
     let ready = loaded && !draining;
-    let providers: Vec<_> = app
-        .models()
+    let providers: Vec<_> = served
+        .models
         .providers()
         .iter()
         .map(|p| json!({"name": p.name(), "model": model_id(p), "ready": p.backend().is_ready()}))

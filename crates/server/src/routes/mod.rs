@@ -24,8 +24,8 @@ use crate::caller::Caller;
 use crate::certain::Habits;
 use crate::faces::{Chat, Completions, Face, Generate, Messages, Responses};
 use crate::memory::ReasoningMemory;
-use crate::models::Models;
-use crate::observe::{Metrics, Watch};
+use crate::observe::{Metrics, Observers, Watch};
+use crate::reload::Live;
 use crate::stored::ResponseStore;
 use crate::turn::{self, Client};
 use crate::{Limits, ServerOptions, Shutdown};
@@ -35,11 +35,11 @@ use crate::{Limits, ServerOptions, Shutdown};
 pub(crate) struct App(Arc<Inner>);
 
 struct Inner {
-    models: Models,
+    live: Live,
     limits: Limits,
     bodies: BodyLimits,
     shutdown: Shutdown,
-    metrics: Metrics,
+    observers: Observers,
     responses: ResponseStore,
     memory: Option<ReasoningMemory>,
     habits: Habits,
@@ -47,14 +47,19 @@ struct Inner {
 }
 
 impl App {
-    pub(crate) fn new(models: Models, options: &ServerOptions, shutdown: Shutdown) -> Self {
+    pub(crate) fn new(
+        live: Live,
+        options: &ServerOptions,
+        shutdown: Shutdown,
+        observers: Observers,
+    ) -> Self {
         let limits = options.limits;
         Self(Arc::new(Inner {
-            models,
+            live,
             limits,
             bodies: BodyLimits::new(&limits),
             shutdown,
-            metrics: Metrics::new(),
+            observers,
             responses: ResponseStore::default(),
             memory: options.reasoning_memory.then(ReasoningMemory::default),
             habits: Habits::default(),
@@ -62,16 +67,20 @@ impl App {
         }))
     }
 
-    pub(crate) fn models(&self) -> &Models {
-        &self.0.models
+    pub(crate) fn live(&self) -> &Live {
+        &self.0.live
     }
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.limits
     }
 
+    pub(crate) fn observers(&self) -> &Observers {
+        &self.0.observers
+    }
+
     pub(crate) fn metrics(&self) -> &Metrics {
-        &self.0.metrics
+        &self.0.observers.metrics
     }
 
     pub(crate) fn responses(&self) -> &ResponseStore {

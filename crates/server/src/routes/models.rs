@@ -15,7 +15,9 @@ use crate::api_error::ApiError;
 /// OpenAI's list. `created` is when this server started.
 pub(super) async fn list(State(app): State<App>) -> Response {
     let data: Vec<_> = app
-        .models()
+        .live()
+        .now()
+        .models
         .ids()
         .map(|(id, provider)| entry(&app, id, provider))
         .collect();
@@ -28,7 +30,8 @@ pub(super) async fn retrieve(
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
     let Path(id) = path.map_err(|_| BadRequest::new("model", "must be UTF-8"))?;
-    let provider = app.models().pick(Some(&id))?;
+    let served = app.live().now();
+    let provider = served.models.pick(Some(&id))?;
     Ok(super::json(&entry(&app, &id, provider)))
 }
 

@@ -14,5 +14,6 @@ mod gateway;
 mod malformed;
 mod metrics;
 mod model;
+mod observed;
 mod passthrough;
 mod sockets;

@@ -61,6 +61,9 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
         budget: TurnBudget::OnePass {
             max_tokens: fields.cap("max_tokens", 1)?,
         },
+        session: fields
+            .raw("metadata")
+            .and_then(|raw| Lenient::read(raw)?.text("user_id")),
         ..Request::new(messages)
     };
     request.sampling.temperature = fields.float("temperature")?;

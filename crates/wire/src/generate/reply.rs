@@ -295,7 +295,7 @@ fn decode_invalid_call(value: &Value) -> InvalidToolCall {
     }
 }
 
-const DIAGNOSTICS: [DiagnosticKind; 13] = [
+const DIAGNOSTICS: [DiagnosticKind; 14] = [
     DiagnosticKind::UnclosedReasoning,
     DiagnosticKind::OrphanClose,
     DiagnosticKind::StrayClose,
@@ -308,6 +308,7 @@ const DIAGNOSTICS: [DiagnosticKind; 13] = [
     DiagnosticKind::LimitReached,
     DiagnosticKind::InvalidUtf8,
     DiagnosticKind::Degraded,
+    DiagnosticKind::Fallback,
     DiagnosticKind::PassFailed,
 ];
 

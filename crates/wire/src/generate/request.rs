@@ -46,6 +46,8 @@ pub struct GenerateRequest {
     pub stop: Vec<String>,
     /// Extra variables of the chat template.
     pub template_kwargs: Vec<(String, Value)>,
+    /// Whose conversation it is: requests with the same value go to the same of several servers.
+    pub user: Option<String>,
 }
 
 impl GenerateRequest {
@@ -85,6 +87,7 @@ impl GenerateRequest {
             sampling: read_sampling(&fields)?,
             stop: read_stop(&fields)?,
             template_kwargs: read_template_kwargs(&fields)?,
+            user: fields.text("user")?,
         };
         Ok(request)
     }
@@ -146,6 +149,7 @@ impl GenerateRequest {
             "chat_template_kwargs",
             (!kwargs.is_empty()).then_some(Value::Object(kwargs)),
         );
+        put("user", self.user.clone().map(Value::from));
         put("stream", self.stream.then_some(Value::Bool(true)));
         let rest = Value::Object(body).to_string();
         let messages: Vec<_> = self.messages.iter().map(encode_message).collect();

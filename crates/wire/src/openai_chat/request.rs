@@ -11,7 +11,7 @@ use crate::generate::{
     MAX_MESSAGES, read_sampling, read_stop, read_template_kwargs, read_tool_choice, read_tools,
 };
 use crate::history::{Repaired, not_sent, repair};
-use crate::json::{Fields, Lenient, Object, array};
+use crate::json::{Fields, Lenient, Object, array, string};
 use crate::request::{Encoded, Thinking, WireRequest, function_tool};
 
 /// Writes a request (rows B9, H1, J5-J8, L13). The history is repaired on the way.
@@ -223,7 +223,7 @@ fn encode_reasoning(
     if let Some(reasoning) = &message.reasoning {
         let came_in = items(OpaqueKind::ReasoningField)
             .next()
-            .and_then(|item| crate::json::string(&item.json));
+            .and_then(|item| string(&item.json));
         let known = facts.reasoning_field.map(ReasoningField::as_str);
         match known.or(came_in.as_deref()) {
             Some(field) => object.text(field, reasoning),
@@ -356,9 +356,16 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
             template_kwargs: read_template_kwargs(&fields)?,
             response_format: response_format(&fields, "response_format")?,
             passthrough: Passthrough::of(WireFormat::ChatCompletions, fields.extra(KNOWN)),
+            session: read_session(&fields),
             ..Request::new(messages)
         },
     })
+}
+
+/// What names the conversation: `prompt_cache_key`, which is made for it, else `user`.
+pub(crate) fn read_session(fields: &Fields<'_>) -> Option<String> {
+    let mut named = ["prompt_cache_key", "user"].into_iter();
+    named.find_map(|name| string(fields.raw(name)?).filter(|text| !text.is_empty()))
 }
 
 pub(crate) fn read_utf8(body: &[u8]) -> Result<&str, BadRequest> {

@@ -11,7 +11,7 @@ use crate::facts::{ReasoningReplay, ThinkingField, WireFacts};
 use crate::generate::{MAX_MESSAGES, MAX_TOOLS, read_sampling, read_tool_choice};
 use crate::history::{Repaired, not_sent, repair};
 use crate::json::{Fields, Lenient, array, elements, string};
-use crate::openai_chat::{read_thinking, read_utf8, response_format};
+use crate::openai_chat::{read_session, read_thinking, read_utf8, response_format};
 use crate::request::{Encoded, WireRequest};
 
 /// Writes a request (rows J3, J5-J8, J11, L13, M4). The history is repaired on the way.
@@ -277,6 +277,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
             Some(format) => response_format(format, "format")?,
             None => ResponseFormat::Text,
         },
+        session: read_session(&fields),
         ..Request::new(messages)
     };
     let mut wire = WireRequest::new(fields.text("model")?.unwrap_or_default(), request);

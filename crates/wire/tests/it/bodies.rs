@@ -204,3 +204,42 @@ fn content_that_cannot_be_sent_is_an_error() {
     assert!(anthropic_messages::encode_request(&wire, &WireFacts::ANTHROPIC).is_err());
     assert!(ollama_chat::encode_request(&wire, &WireFacts::OLLAMA).is_err());
 }
+
+// What names a conversation, in each format; what is no text, or empty, names none.
+#[test]
+fn conversations_have_names() {
+    let chat = |fields: &str| {
+        let body = format!(r#"{{"messages":[{{"role":"user","content":"Hi"}}]{fields}}}"#);
+        let read = openai_chat::decode_request(body.as_bytes());
+        read.unwrap().request.session
+    };
+    let responses = |fields: &str| {
+        let body = format!(r#"{{"input":"Hi"{fields}}}"#);
+        let read = openai_responses::decode_request(body.as_bytes());
+        read.unwrap().request.session
+    };
+    let anthropic = |fields: &str| {
+        let body =
+            format!(r#"{{"max_tokens":9,"messages":[{{"role":"user","content":"Hi"}}]{fields}}}"#);
+        let read = anthropic_messages::decode_request(body.as_bytes());
+        read.unwrap().request.session
+    };
+    let generate = |fields: &str| {
+        let body = format!(r#"{{"messages":[{{"role":"user","content":"Hi"}}]{fields}}}"#);
+        let read = twopass_wire::generate::GenerateRequest::from_json(body.as_bytes());
+        read.unwrap().user
+    };
+    for (session, expect) in [
+        (chat(r#","user":"u""#), Some("u")),
+        (chat(r#","user":"u","prompt_cache_key":"k""#), Some("k")),
+        (chat(r#","user":7,"prompt_cache_key":"""#), None),
+        (responses(r#","prompt_cache_key":"k""#), Some("k")),
+        (responses(""), None),
+        (anthropic(r#","metadata":{"user_id":"u"}"#), Some("u")),
+        (anthropic(r#","metadata":[]"#), None),
+        (generate(r#","user":"u""#), Some("u")),
+        (generate(""), None),
+    ] {
+        assert_eq!(session.as_deref(), expect);
+    }
+}

@@ -156,8 +156,10 @@ impl Side {
         let (url, body, notes) = self.remote.encode(&request);
         let body = Bytes::from(body);
         let whole = Whole::default();
+        let session = self.remote.endpoint.session(&self.request);
         let call = || Call {
             url: url.clone(),
+            session,
             body: body.clone(),
             framing: Framing::Sse,
             delivery: self.request.delivery,
