@@ -9,7 +9,9 @@ mod files;
 mod workspace;
 
 mod fixtures;
+mod package;
 mod postgres;
+mod pytest;
 mod python;
 mod server;
 mod setup;
@@ -36,6 +38,7 @@ usage: cargo xtask COMMAND
   bench             speed beside llama.cpp's own server, on the same file
   bench-gateway     what the server costs beside a bare proxy and other gateways
   test-peers        turns against llama.cpp's server and vLLM, which it installs
+  wheel [--release] the Python package as a wheel, tried in an empty folder
   tidy              the rules of the source tree that no compiler checks
   rows [--missing]  the rows of the specification that tests name
   fixtures          download or make the test models, print their paths
@@ -73,6 +76,7 @@ fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
         "test" => test::run(&workspace, rest),
         "ci" => ci::run(&workspace, rest),
         "test-peers" => peers::run(&workspace, rest),
+        "wheel" => package::wheel(&workspace, rest),
         "tidy" => tidy::run(&workspace, rest),
         "rows" => rows::run(&workspace, rest),
         "fixtures" => fixtures::run(&workspace, rest),

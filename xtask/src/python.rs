@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
+use sha2::{Digest as _, Sha256};
 
 use crate::workspace::{Workspace, have, run_quiet};
 
@@ -45,6 +46,40 @@ pub(crate) fn installed(
     install_into(&part, name, version, dependencies)?;
     move_into_place(&part, &folder)?;
     Ok(folder)
+}
+
+/// Installs pinned packages together once and returns the folder for `PYTHONPATH`. `name` says
+/// what they are for.
+pub(crate) fn installed_all(
+    workspace: &Workspace,
+    name: &str,
+    packages: &[&str],
+) -> anyhow::Result<PathBuf> {
+    let pins = Sha256::digest(packages.join("\n"));
+    let id: String = pins[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    let folder = workspace
+        .cache_folder("python")?
+        .join(format!("{name}-{id}"));
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    eprintln!("installing the Python packages of {name}");
+    let scratch = workspace.scratch(name)?;
+    let part = scratch.path().join("site");
+    let mut pip = pip("install");
+    pip.arg("--target").arg(&part).args(packages);
+    run_quiet(&mut pip).with_context(|| format!("cannot install the packages of {name}"))?;
+    move_into_place(&part, &folder)?;
+    Ok(folder)
+}
+
+/// Installs a wheel into an empty folder, and nothing of what it depends on.
+pub(crate) fn install_wheel(folder: &Path, wheel: &Path) -> anyhow::Result<()> {
+    let mut pip = pip("install");
+    pip.args(["--no-deps", "--no-index", "--target"])
+        .arg(folder);
+    run_quiet(pip.arg(wheel)).with_context(|| format!("cannot install {}", wheel.display()))?;
+    Ok(())
 }
 
 /// Installs `name==version` into `folder`, for one use.

@@ -10,13 +10,20 @@ use anyhow::Context as _;
 
 use crate::postgres::{self, Postgres};
 use crate::workspace::{Workspace, spelt};
-use crate::{Outcome, fixtures, setup};
+use crate::{Outcome, fixtures, package, setup};
 
 /// Tests counted over several runs.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Count {
-    n_passed: u64,
-    n_failed: u64,
+    pub(crate) n_passed: u64,
+    pub(crate) n_failed: u64,
+}
+
+impl std::ops::AddAssign for Count {
+    fn add_assign(&mut self, other: Self) {
+        self.n_passed += other.n_passed;
+        self.n_failed += other.n_failed;
+    }
 }
 
 impl std::fmt::Display for Count {
@@ -48,14 +55,19 @@ pub(crate) fn counted(
     }
     let mut command = workspace.cargo(&words);
     command
-        .env(fixtures::TEST_MODEL, models.smollm2)
+        .env(fixtures::TEST_MODEL, &models.smollm2)
         .env(fixtures::TEST_QWEN3, models.qwen3);
     // Held until the tests are done.
     let postgres = needs_postgres(arguments).then(Postgres::start).flatten();
     if let Some(postgres) = &postgres {
         command.env(postgres::TEST_POSTGRES, &postgres.url);
     }
-    let (count, success) = run_counted(&mut command)?;
+    let (mut count, mut success) = run_counted(&mut command, summary)?;
+    if tests_python(arguments) {
+        let (found, passed) = package::test(workspace, &models.smollm2)?;
+        count += found;
+        success &= passed;
+    }
     // Success without a single test would be a run that looked at nothing.
     let good = success && count.n_failed == 0 && count.n_passed > 0;
     Ok((count, if good { Outcome::Done } else { Outcome::Failed }))
@@ -66,6 +78,11 @@ fn needs_postgres(arguments: &[String]) -> bool {
     !selects_package(arguments) || arguments.iter().any(|word| word.contains("twopass-store"))
 }
 
+/// Whether the Python package is among what is tested.
+fn tests_python(arguments: &[String]) -> bool {
+    arguments.is_empty() || arguments.iter().any(|word| word.contains("twopass-python"))
+}
+
 fn selects_package(arguments: &[String]) -> bool {
     arguments
         .iter()
@@ -73,13 +90,16 @@ fn selects_package(arguments: &[String]) -> bool {
         .any(|argument| argument.starts_with("-p") || argument.starts_with("--package"))
 }
 
-/// Runs cargo, passes its output on line by line and adds up its summaries.
-fn run_counted(command: &mut Command) -> anyhow::Result<(Count, bool)> {
+/// Runs tests, passes their output on line by line and adds up the summaries that `summary` finds.
+pub(crate) fn run_counted(
+    command: &mut Command,
+    summary: fn(&str) -> Option<Count>,
+) -> anyhow::Result<(Count, bool)> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .context("cannot start cargo")?;
+        .context("cannot start the tests")?;
     let mut count = Count::default();
     if let Some(stdout) = child.stdout.take() {
         let mut reader = BufReader::new(stdout);
@@ -90,8 +110,7 @@ fn run_counted(command: &mut Command) -> anyhow::Result<(Count, bool)> {
             out.write_all(&line)?;
             out.flush()?;
             if let Some(found) = summary(&String::from_utf8_lossy(&line)) {
-                count.n_passed += found.n_passed;
-                count.n_failed += found.n_failed;
+                count += found;
             }
             line.clear();
         }

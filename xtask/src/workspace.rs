@@ -61,7 +61,14 @@ impl Workspace {
     pub(crate) fn cargo(&self, arguments: &[&str]) -> Command {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
-        command.args(arguments).current_dir(&self.root);
+        command.args(arguments);
+        self.prepare(&mut command);
+        command
+    }
+
+    /// Gives a program that builds the workspace the folder and environment of [`Self::cargo`].
+    pub(crate) fn prepare(&self, command: &mut Command) {
+        command.current_dir(&self.root);
         // `cargo run` describes this package to us; some build scripts watch those variables and
         // would run again each time that cargo is started from here and then from a shell.
         for (name, _) in std::env::vars_os() {
@@ -72,15 +79,15 @@ impl Workspace {
         }
         if have("ccache") {
             let base = self.root.parent().unwrap_or(&self.root);
-            default_env(&mut command, "CMAKE_C_COMPILER_LAUNCHER", "ccache");
-            default_env(&mut command, "CMAKE_CXX_COMPILER_LAUNCHER", "ccache");
-            default_env(&mut command, "CCACHE_BASEDIR", base);
-            default_env(&mut command, "CCACHE_NOHASHDIR", "1");
+            default_env(command, "CMAKE_C_COMPILER_LAUNCHER", "ccache");
+            default_env(command, "CMAKE_CXX_COMPILER_LAUNCHER", "ccache");
+            default_env(command, "CCACHE_BASEDIR", base);
+            default_env(command, "CCACHE_NOHASHDIR", "1");
         }
-        command
     }
 
-    /// Builds with `cargo build ARGUMENTS` and returns the path of the program of that name.
+    /// Builds with `cargo build ARGUMENTS` and returns the path of the program or shared library
+    /// of that name.
     pub(crate) fn build(&self, arguments: &[&str], name: &str) -> anyhow::Result<PathBuf> {
         let mut command = self.cargo(&["build", "--message-format=json-render-diagnostics"]);
         let output = command
@@ -95,13 +102,17 @@ impl Workspace {
         let messages = String::from_utf8_lossy(&output.stdout);
         let artifact = |line: &str| -> Option<PathBuf> {
             let message: serde_json::Value = serde_json::from_str(line).ok()?;
-            let found = message["target"]["name"] == name;
-            Some(PathBuf::from(message["executable"].as_str()?)).filter(|_| found)
+            // Test binaries bear the name of what they test.
+            let found = message["target"]["name"] == name && message["profile"]["test"] == false;
+            let program = message["executable"].as_str();
+            let library = message["filenames"][0].as_str();
+            let library = library.filter(|path| path.ends_with(std::env::consts::DLL_SUFFIX));
+            Some(PathBuf::from(program.or(library)?)).filter(|_| found)
         };
         messages
             .lines()
             .find_map(artifact)
-            .with_context(|| format!("{} made no program `{name}`", spelt(&command)))
+            .with_context(|| format!("{} made nothing called `{name}`", spelt(&command)))
     }
 }
 

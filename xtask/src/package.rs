@@ -1,0 +1,143 @@
+//! The Python package: its tests, and its wheel.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use crate::pytest::{self, Suite};
+use crate::python::{self, Dependencies};
+use crate::test::Count;
+use crate::workspace::{Workspace, run, run_quiet};
+use crate::{Outcome, setup};
+
+/// The folder of the package's sources and tests.
+const FOLDER: &str = "python";
+/// The native module, as the interpreter looks for it.
+const NATIVE: &str = "_native.abi3.so";
+/// The crate's library.
+const LIBRARY: &str = "twopass_python";
+const MATURIN: &str = "1.16.0";
+
+/// What the tests need; the LangChain that users have.
+const TEST_PACKAGES: &[&str] = &[
+    "pytest==9.2.0",
+    "pytest-asyncio==1.5.0",
+    "langchain==1.5.2",
+    "langchain-core==1.8.3",
+    "langchain-openai==1.7.4",
+    "langchain-tests==1.1.9",
+    "langgraph==1.2.24",
+    "mypy==2.4.1",
+    "pyright==1.1.414",
+];
+
+/// Parses and asks with what a wheel holds and nothing else: no LangChain, no server.
+const SMOKE: &str = "
+import twopass
+assert twopass.parse_response('<think>a</think>b') == {'response': 'b', 'thinking': 'a'}
+vector = twopass.LLMProvider({'providers': [{'name': 'a', 'provider_backend': 'embedded',
+    'model_name': MODEL}]}).invoke('Hi', max_response_tokens=2)
+assert vector['response'], vector
+print('twopass', twopass.__version__, vector)
+";
+
+/// Runs the package's tests on the workspace's own build of the native module.
+pub(crate) fn test(workspace: &Workspace, model: &Path) -> anyhow::Result<(Count, bool)> {
+    // The features of `cargo test --workspace`, so that only the module itself is compiled.
+    let built = ["--workspace", "--lib", "--bins", "--tests"];
+    let library = workspace.build(&built, LIBRARY)?;
+    let program = workspace.build(&built, "twopass")?;
+    let staged = stage(workspace, &library)?;
+    let suite = Suite {
+        name: "package-tests",
+        packages: TEST_PACKAGES,
+        folder: FOLDER,
+        modules: vec![staged],
+        environment: vec![
+            ("TWOPASS_BIN", program),
+            ("TWOPASS_TEST_MODEL", model.to_path_buf()),
+        ],
+    };
+    pytest::run(workspace, &suite)
+}
+
+/// The package with its native module, in a folder for `PYTHONPATH`.
+fn stage(workspace: &Workspace, library: &Path) -> anyhow::Result<PathBuf> {
+    let target = library.parent().context("a library has a folder")?;
+    let staged = target.join("python-package");
+    if staged.exists() {
+        std::fs::remove_dir_all(&staged)?;
+    }
+    copy_sources(
+        &workspace.root.join(FOLDER).join("twopass"),
+        &staged.join("twopass"),
+    )?;
+    std::fs::copy(library, staged.join("twopass").join(NATIVE))?;
+    Ok(staged)
+}
+
+fn copy_sources(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name());
+        if path.is_dir() {
+            if name != "__pycache__" {
+                copy_sources(&path, &to.join(name))?;
+            }
+        } else if path.extension().is_none_or(|extension| extension != "so") {
+            std::fs::copy(&path, to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// `cargo xtask wheel [--release]`: builds a wheel into `target/wheels` and tries it in an
+/// empty folder. Without `--release` with the profile of the tests.
+pub(crate) fn wheel(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<Outcome> {
+    let profile = match arguments {
+        [] => "dev",
+        [flag] if flag == "--release" => "release",
+        _ => bail!("`wheel` takes `--release` or nothing"),
+    };
+    setup::require_build()?;
+    let model = crate::fixtures::models(workspace)?.smollm2;
+    let wheel = build(workspace, profile)?;
+    let scratch = workspace.scratch("wheel")?;
+    let site = scratch.path().join("site");
+    python::install_wheel(&site, &wheel)?;
+    let mut command = python::python();
+    let script = SMOKE.replace("MODEL", &format!("{:?}", model.display().to_string()));
+    command.args(["-c", &script]).env("PYTHONPATH", &site);
+    // Away from the sources, which would be found first.
+    run(command.current_dir(scratch.path()))?;
+    println!("{}", wheel.display());
+    Ok(Outcome::Done)
+}
+
+fn build(workspace: &Workspace, profile: &str) -> anyhow::Result<PathBuf> {
+    let site = python::installed(workspace, "maturin", MATURIN, Dependencies::Without)?;
+    let scratch = workspace.scratch("wheels")?;
+    let mut maturin = Command::new(site.join("bin/maturin"));
+    maturin.args(["build", "--profile", profile, "--interpreter", "python3"]);
+    maturin.arg("--out").arg(scratch.path());
+    workspace.prepare(&mut maturin);
+    maturin.current_dir(workspace.root.join(FOLDER));
+    eprintln!("building the wheel");
+    run_quiet(&mut maturin)?;
+    let folder = workspace.root.join("target/wheels");
+    std::fs::create_dir_all(&folder)?;
+    for entry in std::fs::read_dir(scratch.path())? {
+        let made = entry?.path();
+        if let Some(name) = made
+            .file_name()
+            .filter(|_| made.extension().is_some_and(|e| e == "whl"))
+        {
+            let kept = folder.join(name);
+            std::fs::copy(&made, &kept)?;
+            return Ok(kept);
+        }
+    }
+    bail!("maturin left no wheel")
+}
