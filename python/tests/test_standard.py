@@ -2,13 +2,9 @@
 
 from typing import Any
 
-import pytest
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
-from langchain_tests.integration_tests import (
-    ChatModelIntegrationTests,
-    EmbeddingsIntegrationTests,
-)
+from langchain_tests.integration_tests import EmbeddingsIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests
 
 from conftest import embedded
@@ -35,34 +31,6 @@ class TestChatUnit(ChatModelUnitTests):
 
     @property
     def supports_json_mode(self) -> bool:
-        return True
-
-
-class TestChatIntegration(ChatModelIntegrationTests):
-    """Every capability but media, which the model has none of, and recorded HTTP traffic."""
-
-    @pytest.fixture(autouse=True)
-    def _loaded(self, config: dict[str, Any]) -> None:
-        """The model stays loaded between tests."""
-
-    @property
-    def chat_model_class(self) -> type[BaseChatModel]:
-        return ChatVllm
-
-    @property
-    def chat_model_params(self) -> dict[str, Any]:
-        return {"config": SETTINGS, "two_pass": False}
-
-    @property
-    def standard_chat_model_params(self) -> dict[str, Any]:
-        return {}
-
-    @property
-    def supports_json_mode(self) -> bool:
-        return True
-
-    @property
-    def supports_anthropic_inputs(self) -> bool:
         return True
 
 

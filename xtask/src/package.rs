@@ -36,10 +36,10 @@ const TEST_PACKAGES: &[&str] = &[
 const SMOKE: &str = "
 import twopass
 assert twopass.parse_response('<think>a</think>b') == {'response': 'b', 'thinking': 'a'}
-vector = twopass.LLMProvider({'providers': [{'name': 'a', 'provider_backend': 'embedded',
+turn = twopass.LLMProvider({'providers': [{'name': 'a', 'provider_backend': 'embedded',
     'model_name': MODEL}]}).invoke('Hi', max_response_tokens=2)
-assert vector['response'], vector
-print('twopass', twopass.__version__, vector)
+assert turn['response'], turn
+print('twopass', twopass.__version__, turn)
 ";
 
 /// Runs the package's tests on the workspace's own build of the native module.
