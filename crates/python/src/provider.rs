@@ -178,7 +178,7 @@ impl Provider {
         self.start(py, |asked, outlet| async move {
             pull_missing(&asked).await?;
             let request = asked.facade.request(messages, options)?;
-            let count = asked.facade.count_prompt(request).await?;
+            let count = asked.facade.count_prompt(request.into_request()).await?;
             let _ = outlet.send(Ok(Item::Count(count))).await;
             Ok(())
         })
