@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 mod answer;
+mod chat_turn;
 mod connection;
 mod server;
 
