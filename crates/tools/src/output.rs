@@ -83,7 +83,7 @@ pub fn cut_middle(text: &str, max_chars: usize) -> (String, bool) {
         "\n"
     };
     (
-        format!("{head}{gap}[{n_left} characters left out]\n{tail}"),
+        format!("{head}{gap}[truncated: {n_left} characters left out]\n{tail}"),
         true,
     )
 }
@@ -97,10 +97,10 @@ mod tests {
         let cases: [(&str, usize, &str); 6] = [
             ("short", 5, "short"),
             ("", 0, ""),
-            ("abcdefgh", 4, "ab\n[4 characters left out]\ngh"),
-            ("äöüßäöüß", 4, "äö\n[4 characters left out]\nüß"),
-            ("abc", 0, "[3 characters left out]\n"),
-            ("abc", 1, "a\n[2 characters left out]\n"),
+            ("abcdefgh", 4, "ab\n[truncated: 4 characters left out]\ngh"),
+            ("äöüßäöüß", 4, "äö\n[truncated: 4 characters left out]\nüß"),
+            ("abc", 0, "[truncated: 3 characters left out]\n"),
+            ("abc", 1, "a\n[truncated: 2 characters left out]\n"),
         ];
         for (text, max, expect) in cases {
             let (cut, truncated) = cut_middle(text, max);

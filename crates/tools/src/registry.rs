@@ -244,7 +244,7 @@ async fn run_admitted(
         Err(_) => Err(ToolError::new(
             ErrorKind::Timeout,
             format!(
-                "the tool `{name}` did not end within {} s and was stopped",
+                "the tool `{name}` timed out after {} s and was stopped",
                 context.limits.timeout.as_secs_f32()
             ),
         )),
