@@ -1,5 +1,6 @@
 //! One adapter for each operation of the case files.
 
+mod agent;
 mod client;
 mod config;
 mod embeddings;
@@ -40,12 +41,12 @@ pub(crate) fn run(case: &Value) -> Verdict {
         ("embeddings", "embed") => embeddings::run(case),
         ("config", "resolve" | "load") => config::run(case),
         ("server", "http" | "http_sequence") => server::run(case),
+        ("agent", "run") => agent::run(case),
         (component, op) => match (Format::of_component(component), op) {
             (Some(format), "build_request") => client::build_request(format, case),
             (Some(format), "stream" | "complete" | "roundtrip" | "roundtrip_tool_name") => {
                 live::run(format, case)
             }
-            // Operations of the agent are wired here, one arm and one file each.
             _ => Verdict::Skipped {
                 op: format!("{component}/{op}"),
                 reason: "no adapter yet".to_owned(),
