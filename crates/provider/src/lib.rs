@@ -32,6 +32,7 @@ pub mod prompt;
 mod provider;
 mod replicas;
 mod retry;
+mod service;
 
 pub use backend::{Backend, RawRequest, TurnItem, TurnStream};
 pub use client::{ChatClient, ChatMessage};
@@ -42,4 +43,5 @@ pub use http::client as http_client;
 pub use plan::{CallOptions, Planned, Thinking};
 pub use provider::{Invocation, Provider, parse_response};
 pub use reqwest::Client as HttpClient;
+pub use service::{SERVICE_KEY, Service};
 pub use twopass_core::chat::{Delivery, Message, Role, ToolChoice, ToolSpec};

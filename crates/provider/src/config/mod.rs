@@ -29,7 +29,7 @@ pub use origin::{Origin, Origins};
 pub use show::{Setting, notices};
 pub use types::{
     AgentConfig, ApiConfig, BackendKind, Config, ContentMode, Decisions, EngineConfig,
-    GenerationConfig, HermesInjection, OnError, OnInvalidCall, ParsingFormat, ProviderConfig,
-    ReasoningReplay, ServerConfig, Timeouts, ToolParserName, ToolResultRole, TracesConfig,
-    TwoPassMode, UnterminatedThink,
+    GenerationConfig, HermesInjection, MemoryKind, OnError, OnInvalidCall, ParsingFormat,
+    ProviderConfig, ReasoningReplay, ServerConfig, Timeouts, ToolParserName, ToolResultRole,
+    TracesConfig, TwoPassMode, UnterminatedThink,
 };

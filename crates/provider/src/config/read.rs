@@ -9,7 +9,7 @@ use super::environment::Environment;
 use super::node::{Node, NodeKind};
 use super::overrides::{Overrides, apply_overrides, built_in_entry, flat_entry};
 use super::section::{Section, Source};
-use super::types::{AgentConfig, Config, ProviderConfig, ServerConfig, TracesConfig};
+use super::types::{AgentConfig, Config, MemoryKind, ProviderConfig, ServerConfig, TracesConfig};
 use crate::ProviderError;
 
 /// The model of an embedded entry that names none.
@@ -221,7 +221,13 @@ fn agent(source: &mut Source, node: &Node) -> Result<AgentConfig, ProviderError>
         workspace: section
             .text(source, "workspace")?
             .map_or(default.workspace, Into::into),
-        memory: section.text(source, "memory")?.unwrap_or(default.memory),
+        memory: section
+            .one_of(
+                source,
+                "memory",
+                &MemoryKind::ALL.map(|kind| (kind.as_str(), kind)),
+            )?
+            .unwrap_or(default.memory),
     };
     section.finish(source)?;
     Ok(config)

@@ -2,9 +2,7 @@
 
 use twopass_core::tool_parser::CustomDialect;
 
-use super::types::{
-    AgentConfig, BackendKind, Config, OnInvalidCall, ProviderConfig, TwoPassMode, UnterminatedThink,
-};
+use super::types::{BackendKind, Config, ProviderConfig, TwoPassMode, UnterminatedThink};
 use crate::plan::{DEFAULT_RESPONSE_TOKENS, DEFAULT_THINKING_TOKENS};
 
 /// One value of the effective configuration.
@@ -45,7 +43,7 @@ impl Config {
             "agent.workspace",
             &self.agent.workspace.display().to_string(),
         );
-        list.put("agent.memory", &self.agent.memory);
+        list.put("agent.memory", self.agent.memory.as_str());
         for (idx, dialect) in self.dialects.iter().enumerate() {
             list.dialect(&format!("dialects[{idx}]"), dialect);
         }
@@ -267,9 +265,6 @@ impl List<'_> {
 #[must_use]
 pub fn notices(config: &Config) -> Vec<String> {
     let mut notices = Vec::new();
-    if config.agent != AgentConfig::default() {
-        notices.push("`agent`: no effect yet, there is no agent loop".to_owned());
-    }
     if !config.server.reasoning_memory {
         notices.push(
             "`server.reasoning_memory`: no effect yet, the server keeps no reasoning".to_owned(),
@@ -277,12 +272,6 @@ pub fn notices(config: &Config) -> Vec<String> {
     }
     for entry in &config.providers {
         let decisions = &entry.decisions;
-        if decisions.on_invalid_call == Some(OnInvalidCall::Report) {
-            notices.push(format!(
-                "provider `{}`: `on_invalid_call: report` has no effect yet, there is no agent loop",
-                entry.name
-            ));
-        }
         if entry.generation.include_reasoning.is_some() && entry.backend != BackendKind::OpenAi {
             notices.push(format!(
                 "provider `{}`: `include_reasoning` has no effect, `{}` has no field for it",

@@ -417,8 +417,34 @@ pub struct AgentConfig {
     pub max_rounds: u32,
     /// The folder that tools may touch.
     pub workspace: PathBuf,
-    /// The kind of memory.
-    pub memory: String,
+    /// Where long-term memory is.
+    pub memory: MemoryKind,
+}
+
+/// Where the memory of the agent's tools is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// In the user's data folder, for every later run.
+    Sqlite,
+    /// In this process, for this run.
+    Session,
+    /// Nowhere: the tools that recall and store are not there.
+    None,
+}
+
+impl MemoryKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Sqlite, Self::Session, Self::None];
+
+    /// The name in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Session => "session",
+            Self::None => "none",
+        }
+    }
 }
 
 impl Config {
@@ -542,7 +568,7 @@ impl Default for AgentConfig {
         Self {
             max_rounds: 10,
             workspace: PathBuf::from("."),
-            memory: "sqlite".to_owned(),
+            memory: MemoryKind::Sqlite,
         }
     }
 }

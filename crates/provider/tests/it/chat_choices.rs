@@ -454,17 +454,13 @@ async fn m4_reasoning_effort() {
 
 #[test]
 fn keys_without_effect_are_noticed() {
-    let yaml = "providers:\n  - {name: a, provider_backend: ollama, model_name: m, on_invalid_call: report, unterminated_think: continue, generation_config: {two_pass: true}}\nagent: {max_rounds: 3}\nserver: {reasoning_memory: false}\n";
+    let yaml = "providers:\n  - {name: a, provider_backend: ollama, model_name: m, unterminated_think: continue, generation_config: {two_pass: true}}\nagent: {max_rounds: 3, memory: session}\nserver: {reasoning_memory: false}\n";
     let config = Config::parse(yaml, "t.yaml", Environment::default()).unwrap();
     let notices = notices(&config).join("\n");
-    for key in [
-        "on_invalid_call",
-        "unterminated_think",
-        "agent",
-        "reasoning_memory",
-    ] {
+    for key in ["unterminated_think", "two_pass", "reasoning_memory"] {
         assert!(notices.contains(key), "{key}: {notices}");
     }
+    assert!(!notices.contains("agent"), "{notices}");
     let bad = "providers:\n  - {name: a, provider_backend: ollama, model_name: m, think_tags: [thinkk]}\n";
     let error = Config::parse(bad, "t.yaml", Environment::default()).unwrap_err();
     assert!(

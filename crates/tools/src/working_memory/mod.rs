@@ -104,6 +104,13 @@ impl WorkingMemory {
         self.lock().text.clone()
     }
 
+    /// Replaces the text by one that was kept elsewhere, as a further revision.
+    pub fn restore(&self, text: impl Into<String>) {
+        let mut state = self.lock();
+        state.text = text.into();
+        state.revision += 1;
+    }
+
     /// The number of the text's revision, which grows by one with every change.
     #[must_use]
     pub fn revision(&self) -> u64 {
