@@ -1,0 +1,140 @@
+//! The driver for pipes: a message per line in, answers out. Reasoning and what the tools do
+//! go to stderr, so that stdout is the answers alone.
+
+use std::io::{self, Write};
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use twopass_agent::{AgentEvent, EndReason};
+use twopass_core::chat::Event;
+use twopass_tools::Consent;
+
+use crate::command::{COMMANDS, ThinkingWish};
+use crate::{Chat, Command, Effect, Happening};
+
+/// Runs the app line by line until stdin ends. Nobody can be asked here: calls that need
+/// consent are refused. Gives whether every message had an answer.
+///
+/// # Errors
+/// stdin cannot be read or stdout written.
+pub async fn run_lines(mut chat: Chat) -> io::Result<(Chat, bool)> {
+    let mut input = BufReader::new(tokio::io::stdin()).lines();
+    let mut all_answered = true;
+    while let Some(line) = input.next_line().await? {
+        let line = line.trim();
+        if line.is_empty() {
+            continue;
+        }
+        match Command::parse(line) {
+            Some(Err(fault)) => say(&fault),
+            Some(Ok(Command::Quit)) => break,
+            Some(Ok(command)) => run(&mut chat, command).await?,
+            None => all_answered &= turn(&mut chat, line.to_owned()).await?,
+        }
+    }
+    Ok((chat, all_answered))
+}
+
+async fn run(chat: &mut Chat, command: Command) -> io::Result<()> {
+    let about = chat.about();
+    let text = match command {
+        Command::Help => {
+            let lines = COMMANDS.map(|(form, does)| format!("{form:<32}{does}"));
+            lines.join("\n")
+        }
+        Command::Tools => {
+            let lines = about
+                .tools
+                .iter()
+                .map(|tool| format!("{:<20}{}", tool.name, tool.summary));
+            lines.collect::<Vec<_>>().join("\n")
+        }
+        Command::Model(None) => about.model,
+        Command::Thinking(ThinkingWish::Fold) => "there is nothing to fold here".to_owned(),
+        command => {
+            for happening in chat.perform(Effect::Run(command)).await {
+                tell(&happening);
+            }
+            return Ok(());
+        }
+    };
+    say(&text);
+    Ok(())
+}
+
+/// One message; true if it has an answer.
+async fn turn(chat: &mut Chat, text: String) -> io::Result<bool> {
+    for happening in chat.perform(Effect::Send(text)).await {
+        tell(&happening);
+    }
+    let mut is_answered = false;
+    while chat.is_working() {
+        let happenings = tokio::select! {
+            happenings = chat.next() => happenings,
+            _ = tokio::signal::ctrl_c() => {
+                chat.perform(Effect::Cancel).await;
+                continue;
+            }
+        };
+        for happening in happenings {
+            let Happening::Agent(event) = &happening else {
+                tell(&happening);
+                continue;
+            };
+            match event {
+                AgentEvent::Delta(Event::TextDelta(text)) => print(text)?,
+                AgentEvent::Delta(Event::ReasoningDelta(text)) => {
+                    let _ = write!(io::stderr(), "{text}");
+                }
+                AgentEvent::Delta(Event::ReasoningBlockEnd) => say(""),
+                AgentEvent::StepFinished { reply, .. } if !reply.content.is_empty() => {
+                    print("\n")?;
+                }
+                AgentEvent::ConsentNeeded { call } => {
+                    say(&format!(
+                        "{}: needs consent, which nobody can give here",
+                        call.name
+                    ));
+                    let consent = Consent::NotAsked;
+                    let call_id = call.id.clone();
+                    chat.perform(Effect::Consent { call_id, consent }).await;
+                }
+                AgentEvent::CallStarted { call } => {
+                    say(&format!("> {} {}", call.name, call.arguments.as_text()));
+                }
+                AgentEvent::CallFinished { output, .. } => {
+                    let mark = if output.is_error() { "error: " } else { "" };
+                    say(&format!("< {mark}{}", output.text.trim_end()));
+                }
+                AgentEvent::Ended(outcome) => {
+                    is_answered = outcome.end == EndReason::Answer;
+                    if let Some(error) = &outcome.error {
+                        say(&format!("error: {error}"));
+                    } else if !is_answered {
+                        say(&format!("no answer: {}", outcome.end));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(is_answered)
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn tell(happening: &Happening) {
+    match happening {
+        Happening::Told { text, .. } => say(text),
+        Happening::ModelChanged(model) => say(&format!("the model is {model} now")),
+        _ => {}
+    }
+}
+
+/// If nobody reads stderr there is nobody to tell.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
