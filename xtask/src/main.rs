@@ -9,6 +9,7 @@ mod files;
 mod workspace;
 
 mod fixtures;
+mod mcp;
 mod package;
 mod postgres;
 mod pytest;

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 
 use crate::postgres::{self, Postgres};
 use crate::workspace::{Workspace, spelt};
-use crate::{Outcome, fixtures, package, setup};
+use crate::{Outcome, fixtures, mcp, package, setup};
 
 /// Tests counted over several runs.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -57,8 +57,13 @@ pub(crate) fn counted(
     command
         .env(fixtures::TEST_MODEL, &models.smollm2)
         .env(fixtures::TEST_QWEN3, models.qwen3);
+    if tests_any(arguments, &["twopass-tools", "twopass-cli"]) {
+        mcp::provide(workspace, &mut command);
+    }
     // Held until the tests are done.
-    let postgres = needs_postgres(arguments).then(Postgres::start).flatten();
+    let postgres = tests_any(arguments, &["twopass-store"])
+        .then(Postgres::start)
+        .flatten();
     if let Some(postgres) = &postgres {
         command.env(postgres::TEST_POSTGRES, &postgres.url);
     }
@@ -73,9 +78,10 @@ pub(crate) fn counted(
     Ok((count, if good { Outcome::Done } else { Outcome::Failed }))
 }
 
-/// Whether the store is among what is tested.
-fn needs_postgres(arguments: &[String]) -> bool {
-    !selects_package(arguments) || arguments.iter().any(|word| word.contains("twopass-store"))
+/// Whether one of these packages is among what is tested.
+fn tests_any(arguments: &[String], packages: &[&str]) -> bool {
+    let is_named = |package: &&str| arguments.iter().any(|word| word.contains(*package));
+    !selects_package(arguments) || packages.iter().any(is_named)
 }
 
 /// Whether the Python package is among what is tested.
