@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use twopass_core::chat::{Message, ToolCall};
+use twopass_core::chat::{Message, ToolCall, ToolChoice};
 use twopass_core::tool_parser::ToolSet;
 use twopass_provider::{CallOptions, ErrorKind, Provider, ProviderError, TurnItem, TurnStream};
 use twopass_tools::working_memory::WorkingMemory;
@@ -55,6 +55,14 @@ impl Agent {
     #[must_use]
     pub fn provider(&self) -> &Provider {
         &self.provider
+    }
+
+    pub(crate) fn set_provider(&mut self, provider: Provider) {
+        self.provider = provider;
+    }
+
+    pub(crate) fn call_mut(&mut self) -> &mut CallOptions {
+        &mut self.options.call
     }
 
     /// The tools.
@@ -123,7 +131,7 @@ pub struct Run {
 enum Model {
     Idle,
     Opening(BoxFuture<'static, Result<TurnStream, ProviderError>>),
-    Streaming(TurnStream),
+    Streaming(Box<TurnStream>),
 }
 
 impl Run {
@@ -192,8 +200,12 @@ impl Run {
     fn ask(&mut self, messages: Vec<Message>) {
         let specs = self.agent.tools.specs();
         self.turns.set_tools(Arc::new(ToolSet::new(specs.clone())));
+        let forced = self.turns.forced_tool();
+        let tool_choice = forced.map(|name| ToolChoice::Named(name.to_owned()));
+        let usual = &self.agent.options.call.tool_choice;
         let options = CallOptions {
             tools: specs,
+            tool_choice: tool_choice.unwrap_or_else(|| usual.clone()),
             ..self.agent.options.call.clone()
         };
         let provider = self.agent.provider.clone();
@@ -211,7 +223,7 @@ impl Run {
                 let opened = opening.await;
                 self.model = Model::Idle;
                 match opened {
-                    Ok(stream) => self.model = Model::Streaming(stream),
+                    Ok(stream) => self.model = Model::Streaming(Box::new(stream)),
                     Err(error) => self.fail(error),
                 }
                 return None;
@@ -260,31 +272,26 @@ impl Run {
         self.turns.handle_failure(error);
     }
 
-    /// Begins what may begin now: calls that only look at things run side by side, a call
-    /// that changes something runs alone, in its place among the others.
+    /// Begins the next call if it may begin now: calls that only look at things run side by
+    /// side, a call that changes something runs alone, in its place among the others.
     fn begin_calls(&mut self) -> Option<AgentEvent> {
-        while !self.is_exclusive {
-            let call = self.queue.front()?;
-            let changes = self.changes_something(&call.name);
-            let is_free = self.running.is_empty() && self.asking.is_empty();
-            if changes && !is_free {
-                return None;
-            }
-            let call = self.queue.pop_front()?;
-            self.is_exclusive = changes;
-            match self.agent.tools.decide(&call.name) {
-                Decision::Ask => {
-                    self.asking.push(call.clone());
-                    return Some(AgentEvent::ConsentNeeded { call });
-                }
-                // What is refused is refused by the registry, in its own words.
-                Decision::Run | Decision::Refuse => {
-                    self.begin(call.clone(), Consent::NotAsked);
-                    return Some(AgentEvent::CallStarted { call });
-                }
-            }
+        if self.is_exclusive {
+            return None;
         }
-        None
+        let changes = self.changes_something(&self.queue.front()?.name);
+        let is_free = self.running.is_empty() && self.asking.is_empty();
+        if changes && !is_free {
+            return None;
+        }
+        let call = self.queue.pop_front()?;
+        self.is_exclusive = changes;
+        if self.agent.tools.decide(&call.name) == Decision::Ask {
+            self.asking.push(call.clone());
+            return Some(AgentEvent::ConsentNeeded { call });
+        }
+        // What is refused is refused by the registry, in its own words.
+        self.begin(call.clone(), Consent::NotAsked);
+        Some(AgentEvent::CallStarted { call })
     }
 
     fn begin(&mut self, call: ToolCall, consent: Consent) {

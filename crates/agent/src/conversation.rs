@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use twopass_core::chat::{Message, Role};
 use twopass_core::control::ReplayPolicy;
-use twopass_provider::{Provider, Thinking};
+use twopass_provider::{CallOptions, Provider, Thinking};
 use twopass_tools::working_memory::{Strategy, WorkingMemory};
 use twopass_tools::{ErrorKind, ToolContext, ToolError, ToolRegistry};
 
@@ -153,6 +153,16 @@ impl Conversation {
     /// Goes on from a history that was kept elsewhere.
     pub fn resume(&mut self, history: Vec<Message>) {
         self.history = history;
+    }
+
+    /// Lets another model answer from the next message on.
+    pub fn set_provider(&mut self, provider: Provider) {
+        self.agent.set_provider(provider);
+    }
+
+    /// What every request says from the next message on.
+    pub fn call_mut(&mut self) -> &mut CallOptions {
+        self.agent.call_mut()
     }
 
     /// Begins to answer a message. When it has ended, [`Conversation::keep`] takes its

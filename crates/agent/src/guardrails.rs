@@ -33,6 +33,8 @@ pub struct Rules {
     pub max_repeats: u32,
     /// Tools that must have succeeded before an answer or a terminal tool counts.
     pub required_steps: Vec<String>,
+    /// Whether the model's turns are bound, by tool choice, to the next required step. Off.
+    pub force_required: bool,
     /// Tools whose success ends the run; their result is the answer.
     pub terminal_tools: Vec<String>,
     /// How often the model may answer too early. 3.
@@ -56,6 +58,7 @@ impl Default for Rules {
             max_tool_errors: 2,
             max_repeats: 3,
             required_steps: Vec::new(),
+            force_required: false,
             terminal_tools: Vec::new(),
             max_premature: 3,
             prerequisites: Vec::new(),
@@ -261,6 +264,16 @@ impl Guardrails {
             level,
             text: self.rules.texts.steps_missing(level, &self.missing_steps()),
         })
+    }
+
+    /// The tool that the next turn has to call, if turns are bound to the required steps.
+    #[must_use]
+    pub fn forced_tool(&self) -> Option<&str> {
+        let missing = self.missing_steps();
+        missing
+            .first()
+            .copied()
+            .filter(|_| self.rules.force_required)
     }
 
     fn missing_steps(&self) -> Vec<&str> {

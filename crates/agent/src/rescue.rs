@@ -1,12 +1,13 @@
 //! Calls that a model wrote as plain text, in a dialect that nobody looked for (row L1).
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use twopass_core::chat::{
     Diagnostic, DiagnosticKind, Event, Message, Reply, Role, StopReason, ToolCall,
 };
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
+use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
 
 /// Takes what reads as calls in the answer for calls, if all of it holds: the turn has none
@@ -53,10 +54,16 @@ pub(crate) fn rescue(
     }
 }
 
+/// Every dialect of calls. Worked out once.
+static ANY: LazyLock<Option<TurnSyntax>> = LazyLock::new(|| {
+    let tools = ToolSyntax::from_name("auto")?;
+    Some(TurnSyntax::new(ReasoningSyntax::default(), tools))
+});
+
 /// The text, read in every dialect.
 fn read(text: &str, rules: &CallRules, cut: bool) -> Option<Reply> {
     let mut parser = TurnParser::new(TurnParserOptions {
-        tools: ToolSyntax::from_name("auto")?,
+        syntax: ANY.clone()?,
         prompt_opened: Some(false),
         calls: rules.clone(),
         ..TurnParserOptions::default()

@@ -150,6 +150,12 @@ impl TurnLoop {
         }
     }
 
+    /// The tool that the next turn has to call, if the rules bind it.
+    #[must_use]
+    pub fn forced_tool(&self) -> Option<&str> {
+        self.guardrails.forced_tool()
+    }
+
     /// The tools that are offered from the next step on.
     pub fn set_tools(&mut self, tools: Arc<ToolSet>) {
         self.tools = tools;

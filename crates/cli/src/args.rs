@@ -35,6 +35,10 @@ pub(crate) enum Command {
     Parse(ParseArgs),
     /// Print the prompt that a model would see
     Render(RenderArgs),
+    /// Talk with a model that has tools
+    Chat(ChatArgs),
+    /// Let a model with tools work on a task until it has an answer
+    Agent(AgentArgs),
     /// Print the tools of agents, in the form of any wire
     Tools(ToolsArgs),
     /// Print the vector of each line of stdin
@@ -177,6 +181,106 @@ pub(crate) struct RenderArgs {
     /// A JSON file with the tools
     #[arg(long, value_name = "FILE")]
     pub(crate) tools: Option<PathBuf>,
+}
+
+/// What an agent is made of.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AgentFlags {
+    /// The configured provider to ask
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Option<String>,
+    /// Its model, instead of the configured one; with --server one of the server's
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Ask the Chat Completions server at this address; its key, if any, is $TWOPASS_API_KEY
+    #[arg(long, value_name = "URL", conflicts_with = "provider")]
+    pub(crate) server: Option<String>,
+    /// How it works
+    #[arg(long, value_name = "KIND", default_value = "vanilla")]
+    pub(crate) kind: AgentKindArg,
+    /// How a react or workflow agent edits its working memory
+    #[arg(long, value_name = "STRATEGY", default_value = "append_and_delete")]
+    pub(crate) memory: MemoryStrategyArg,
+    /// Only these tools, separated by commas; `none` for no tools
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) tools: Option<Vec<String>>,
+    /// Add the tools of an MCP server: NAME=COMMAND or NAME=URL; may be repeated
+    #[arg(long, value_name = "SERVER")]
+    pub(crate) mcp: Vec<String>,
+    /// The folder that the tools work in [default: `agent.workspace` of the configuration]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// Which calls run
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) approve: Option<PolicyArg>,
+    /// Ask the model at most so often per message [default: `agent.max_rounds`]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_steps: Option<u32>,
+    /// Demand calls of these tools, in this order, before each answer
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) require: Vec<String>,
+    /// Let the model think first
+    #[arg(long)]
+    pub(crate) thinking: bool,
+    /// Do not let it think
+    #[arg(long, conflicts_with = "thinking")]
+    pub(crate) no_thinking: bool,
+    /// Think at most so many tokens
+    #[arg(long, value_name = "N")]
+    pub(crate) max_thinking_tokens: Option<u32>,
+    /// Answer with at most so many tokens
+    #[arg(long, value_name = "N")]
+    pub(crate) max_response_tokens: Option<u32>,
+    /// How freely tokens are drawn
+    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = temperature)]
+    pub(crate) temperature: Option<f32>,
+    /// Same seed, same run
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    pub(crate) flags: AgentFlags,
+    /// Go on with an earlier conversation: a session file, or `newest`, the default
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "newest")]
+    pub(crate) resume: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AgentKindArg {
+    /// The model and its tools
+    Vanilla,
+    /// It keeps a working memory by tools
+    React,
+    /// A second request keeps its working memory
+    Workflow,
+    /// It sees its earlier thoughts, the user does not
+    PrivateCot,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PolicyArg {
+    /// Those that only read; others after a question
+    Ask,
+    /// All
+    Auto,
+    /// Those that only read
+    ReadOnly,
+    /// None
+    Never,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AgentArgs {
+    #[command(flatten)]
+    pub(crate) flags: AgentFlags,
+    /// Write the run to this file, as JSON lines
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// What is to be done; `-` reads stdin
+    pub(crate) task: String,
 }
 
 #[derive(Debug, ClapArgs)]

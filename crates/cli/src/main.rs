@@ -3,11 +3,11 @@
 //! stdout is data, stderr is messages. Exit codes: 0 done, 1 negative result, 2 error; a
 //! closed pipe is success.
 
+mod agents;
 mod args;
 mod commands;
 mod failure;
 mod input;
-mod memory;
 mod models;
 mod output;
 mod setup;
@@ -50,6 +50,8 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Command::Serve(args) => commands::serve::run(&shared, args).await,
             Command::Parse(args) => commands::parse::run(&shared, &args),
             Command::Render(args) => commands::render::run(&shared, &args),
+            Command::Chat(args) => commands::chat::run(&shared, args).await,
+            Command::Agent(args) => commands::agent::run(&shared, args).await,
             Command::Tools(args) => commands::tools::run(&shared, args).await,
             Command::Embed(args) => commands::embed::run(&shared, args).await,
             Command::Models(args) => commands::models::run(&shared, args).await,

@@ -25,6 +25,7 @@
 //! ```
 #![warn(missing_docs)]
 
+pub use twopass_agent as agent;
 pub use twopass_core::chat::{
     Arguments, Event, Message, Part, Reply, Request, Role, Sampling, StopReason, ThinkTag,
     ToolCall, ToolChoice, ToolSpec, TurnBudget, Usage,
@@ -34,3 +35,4 @@ pub use twopass_provider::{
     ProviderConfig, ProviderError, Thinking, TurnItem, TurnStream, catalogue, config,
     parse_response,
 };
+pub use twopass_tools as tools;

@@ -120,7 +120,7 @@ fn turn(words: &str, step: usize) -> Reply {
     let mut text = Vec::new();
     for (at, word) in words.split_whitespace().enumerate() {
         let id = format!("id_{step}_{at}");
-        if let Some((name, q)) = word.split_once(':').filter(|(name, _)| !name.is_empty()) {
+        if let Some((name, q)) = word.split_once(':').filter(|(name, _)| is_name(name)) {
             reply.tool_calls.push(ToolCall {
                 id,
                 name: name.to_owned(),
@@ -148,6 +148,10 @@ fn turn(words: &str, step: usize) -> Reply {
     }
     reply.content = text.join(" ");
     reply
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|one| one.is_ascii_lowercase())
 }
 
 /// Reports calls in the order in which the model wrote them.

@@ -52,10 +52,8 @@ type Executed = Arc<Mutex<Vec<Value>>>;
 
 async fn play(input: &Value, pace: Pace) -> Result<Ran, String> {
     let script = input["model_script"].as_array().into_iter().flatten();
-    let mut answers: Vec<Answer> = script.map(answer_of).collect();
-    answers.push(answer_of(
-        &json!({"content": "ok", "finish_reason": "stop"}),
-    ));
+    let mut answers: Vec<Answer> = script.map(turn_of).collect();
+    answers.push(turn_of(&json!({"content": "ok", "finish_reason": "stop"})));
     let server = Server::start(answers, pace).await;
     let server = server.map_err(|error| error.to_string())?;
     let folder = std::env::current_dir().map_err(|error| error.to_string())?;
@@ -183,9 +181,10 @@ fn scripted(spec: ToolSpec, tool: &Value, executed: &Executed) -> FnTool {
         let (tool, executed, name) = (tool.clone(), Arc::clone(&executed), name.clone());
         async move {
             let arguments = Value::Object(arguments);
-            let mut list = executed.lock().unwrap_or_else(PoisonError::into_inner);
-            list.push(json!([name, arguments]));
-            drop(list);
+            executed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(json!([name, arguments]));
             let delay = tool["delay_ms"].as_u64().unwrap_or_default();
             tokio::time::sleep(Duration::from_millis(delay)).await;
             assert!(tool["panics"] != true, "the tool of the case panics");

@@ -1,5 +1,7 @@
 //! One file per command.
 
+pub(crate) mod agent;
+pub(crate) mod chat;
 pub(crate) mod config;
 pub(crate) mod embed;
 pub(crate) mod invoke;

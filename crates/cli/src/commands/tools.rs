@@ -6,18 +6,18 @@ use twopass_core::chat::{BadRequest, Message, Request, Role, ToolChoice, ToolSpe
 use twopass_core::chat_template::Piece;
 use twopass_core::tool_prompt::{ToolPromptOptions, with_tools};
 use twopass_provider::ErrorKind;
-use twopass_tools::mcp::{McpServer, McpTarget, serve_stdio};
+use twopass_tools::mcp::{McpServer, serve_stdio};
 use twopass_tools::memory::Memory;
-use twopass_tools::working_memory::{Strategy, WorkingMemory};
+use twopass_tools::working_memory::WorkingMemory;
 use twopass_tools::{
     Policy, Sandbox, ToolContext, ToolRegistry, Workspace, base_registry, lint, to_markdown,
 };
 use twopass_wire::facts::WireFacts;
 use twopass_wire::{Encoded, WireRequest, anthropic_messages, openai_chat, openai_responses};
 
-use crate::args::{MemoryStrategyArg, Shared, ToolStyleArg, ToolsArgs};
+use crate::args::{Shared, ToolStyleArg, ToolsArgs};
 use crate::failure::{Failure, NEGATIVE, say};
-use crate::{memory, output, setup};
+use crate::{agents, output, setup};
 
 /// Prints the tools, or serves them. Exit code 1: `--lint` has something to say.
 pub(crate) async fn run(shared: &Shared, args: ToolsArgs) -> Result<ExitCode, Failure> {
@@ -50,43 +50,22 @@ async fn serve(shared: &Shared, args: ToolsArgs) -> Result<(), Failure> {
     for lack in sandbox.degradations() {
         say(&format!("warning: {lack}"));
     }
-    let memory = memory::open(&config).await?;
-    let registry = Arc::new(base_registry(sandbox, &memory)?);
+    let memory = agents::memory(&config).await?;
+    let registry = Arc::new(agents::registry(sandbox, memory.as_ref())?);
     registry.set_default_policy(Policy::Auto);
     let servers = add_tools(&registry, &args).await?;
     let workspace = args.workspace.unwrap_or(config.agent.workspace);
     let context = ToolContext::new(Workspace::open(workspace)?);
     serve_stdio(registry, context).await?;
-    for server in servers {
-        server.close().await;
-    }
-    Ok(memory.flush().await?)
+    agents::close(memory, servers).await
 }
 
 /// Adds what the flags name. The servers must stay as long as their tools.
 async fn add_tools(registry: &ToolRegistry, args: &ToolsArgs) -> Result<Vec<McpServer>, Failure> {
     if let Some(strategy) = args.memory {
-        let strategy = match strategy {
-            MemoryStrategyArg::Overwrite => Strategy::Overwrite,
-            MemoryStrategyArg::PatchAndReplace => Strategy::PatchAndReplace,
-            MemoryStrategyArg::AppendAndDelete => Strategy::AppendAndDelete,
-            MemoryStrategyArg::Update => Strategy::Update,
-        };
-        WorkingMemory::default().register(registry, strategy)?;
+        WorkingMemory::default().register(registry, agents::strategy(strategy))?;
     }
-    let mut servers = Vec::new();
-    for text in &args.mcp {
-        let named = text.split_once('=');
-        let target = named.and_then(|(name, text)| Some((name, McpTarget::from_text(text)?)));
-        let Some((name, target)) = target else {
-            let message = format!("--mcp: `{text}` is not NAME=COMMAND or NAME=URL");
-            return Err(Failure::new(message).with_param("--mcp"));
-        };
-        let server = McpServer::connect(name, &target).await?;
-        server.register(registry).await?;
-        servers.push(server);
-    }
-    Ok(servers)
+    agents::add_servers(registry, &args.mcp).await
 }
 
 fn print_list(registry: &ToolRegistry, as_json: bool) -> Result<(), Failure> {

@@ -5,6 +5,8 @@
     reason = "tables of cases; a failed step fails the test"
 )]
 
+mod agent;
+mod agent_models;
 mod embed;
 mod errors;
 mod files;

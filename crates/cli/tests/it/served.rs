@@ -12,12 +12,17 @@ pub(crate) struct Served {
 impl Served {
     /// Plays this answer to every request.
     pub(crate) fn start(answer: Answer) -> Self {
+        Self::start_all(vec![answer])
+    }
+
+    /// Plays these answers in order, the last one to every further request.
+    pub(crate) fn start_all(answers: Vec<Answer>) -> Self {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
-        let server = runtime.block_on(Server::start(vec![answer], Pace::Whole));
+        let server = runtime.block_on(Server::start(answers, Pace::Whole));
         Self {
             server: server.unwrap(),
             _runtime: runtime,
