@@ -40,3 +40,4 @@ pub use options::{Limits, ServerOptions};
 pub use reload::{Fresh, ReadFresh, Reload};
 pub use server::{Server, serve};
 pub use shutdown::Shutdown;
+pub use twopass_store::{Error as StoreError, Store};

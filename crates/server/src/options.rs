@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use twopass_provider::config::{ServerConfig, TracesConfig};
 
+use twopass_store::Store;
+
 use crate::Error;
 use crate::auth::Keys;
 use crate::observe::AccessLog;
@@ -27,6 +29,8 @@ pub struct ServerOptions {
     pub reasoning_memory: bool,
     /// The limits.
     pub limits: Limits,
+    /// Where stored responses are kept.
+    pub store: Store,
     /// Where each request is told when it has ended.
     pub access_log: Option<AccessLog>,
     /// Where traces of requests go.
@@ -43,6 +47,7 @@ impl Default for ServerOptions {
             default_provider: None,
             reasoning_memory: true,
             limits: Limits::default(),
+            store: Store::memory(),
             access_log: None,
             traces: None,
         }

@@ -114,9 +114,16 @@ impl Server {
     pub async fn run(self, shutdown: &Shutdown) {
         let limits = self.options.limits;
         let app = App::new(self.live, &self.options, shutdown.clone(), self.observers);
+        let responses = app.responses().clone();
         let (open, guarded) = routes::routers(app.clone());
         let app = layers::wrap(open, guarded, &app);
         let serving = listener::run(self.listener, app, limits, shutdown);
+        let serving = async {
+            tokio::select! {
+                () = serving => {}
+                () = responses.forget_expired() => {}
+            }
+        };
         let Some(exporter) = self.exporter else {
             return serving.await;
         };

@@ -4,14 +4,14 @@
 //! kept of it are its input items and the response itself, both as they stood on the wire; a
 //! conversation is the chain of what each response went on from.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 use twopass_core::chat::Message;
 use twopass_provider::ErrorKind;
+use twopass_store::{Error as StoreError, Read, Store, StoredResponse};
 use twopass_wire::openai_responses::{decode_items, read_output};
 
 use crate::api_error::{ApiError, ApiErrorKind};
@@ -20,10 +20,9 @@ use crate::caller::Caller;
 /// How long a response can be gone on from.
 const KEPT_S: u64 = 30 * 24 * 60 * 60;
 /// The most responses of one conversation.
-const MAX_CHAIN: usize = 1000;
-/// The most responses that are kept in memory, and their bytes.
-const MAX_RESPONSES: usize = 10_000;
-const MAX_BYTES: usize = 256 << 20;
+const MAX_CHAIN: u32 = 1000;
+/// Time between two searches for what has expired.
+const BETWEEN_SWEEPS: Duration = Duration::from_secs(60 * 60);
 
 /// What a request says of stored responses.
 #[derive(Debug, Clone)]
@@ -43,7 +42,7 @@ impl Thread {
     ///
     /// # Errors
     /// The caller has no such response, or it has expired.
-    pub(crate) fn resume(
+    pub(crate) async fn resume(
         &self,
         store: &ResponseStore,
         caller: &Caller,
@@ -51,42 +50,27 @@ impl Thread {
     ) -> Result<(), ApiError> {
         if let Some(id) = &self.previous_id {
             let at = self.n_before.min(messages.len());
-            messages.splice(at..at, store.history(caller, id)?);
+            messages.splice(at..at, store.history(caller, id).await?);
         }
         Ok(())
     }
 }
 
-/// A response under its id.
+/// The responses of all callers. Cheap to clone.
 #[derive(Debug, Clone)]
-struct Stored {
-    previous_id: Option<String>,
-    expires_s: u64,
-    /// `{"input": [..], "response": {..}}`
-    body: String,
-}
-
-/// The responses of all callers.
-#[derive(Debug, Default)]
-pub(crate) struct ResponseStore(Mutex<Kept>);
-
-type Key = (String, String);
-
-#[derive(Debug, Default)]
-struct Kept {
-    responses: HashMap<Key, Stored>,
-    /// Oldest first; may hold keys that were deleted.
-    order: VecDeque<Key>,
-    bytes: usize,
-}
+pub(crate) struct ResponseStore(Store);
 
 impl ResponseStore {
+    pub(crate) fn new(store: Store) -> Self {
+        Self(store)
+    }
+
     /// The messages of the conversation up to and with this response, oldest first.
     ///
     /// # Errors
-    /// The caller has no such response, or it has expired.
-    fn history(&self, caller: &Caller, id: &str) -> Result<Vec<Message>, ApiError> {
-        let chain = self.chain(caller, id);
+    /// The caller has no such response, it has expired, or the store does not answer.
+    async fn history(&self, caller: &Caller, id: &str) -> Result<Vec<Message>, ApiError> {
+        let chain = self.chain(caller, id, MAX_CHAIN).await?;
         if chain.is_empty() {
             return Err(not_found("previous_response_id", id));
         }
@@ -103,92 +87,89 @@ impl ResponseStore {
     ///
     /// # Errors
     /// As [`Self::history`].
-    pub(crate) fn get(&self, caller: &Caller, id: &str) -> Result<String, ApiError> {
-        let chain = self.chain(caller, id);
-        let stored = chain.first().ok_or_else(|| not_found("response_id", id))?;
-        Ok(parts(&stored.body).1)
+    pub(crate) async fn get(&self, caller: &Caller, id: &str) -> Result<String, ApiError> {
+        Ok(self.parts(caller, id).await?.1)
     }
 
     /// The items that this response's own request held.
     ///
     /// # Errors
     /// As [`Self::history`].
-    pub(crate) fn input(&self, caller: &Caller, id: &str) -> Result<Vec<String>, ApiError> {
-        let chain = self.chain(caller, id);
-        let stored = chain.first().ok_or_else(|| not_found("response_id", id))?;
-        Ok(parts(&stored.body).0)
+    pub(crate) async fn input(&self, caller: &Caller, id: &str) -> Result<Vec<String>, ApiError> {
+        Ok(self.parts(caller, id).await?.0)
     }
 
     /// Forgets a response.
     ///
     /// # Errors
     /// As [`Self::history`].
-    pub(crate) fn delete(&self, caller: &Caller, id: &str) -> Result<(), ApiError> {
-        let mut kept = self.kept();
-        match kept.remove(&key(caller, id)) {
+    pub(crate) async fn delete(&self, caller: &Caller, id: &str) -> Result<(), ApiError> {
+        match self.0.delete(caller.as_str(), id).await.map_err(failed)? {
             true => Ok(()),
             false => Err(not_found("response_id", id)),
         }
     }
 
-    /// Stores a response with the request's own items.
-    pub(crate) fn put(&self, caller: &Caller, thread: &Thread, (id, response): (&str, &str)) {
-        let body = format!(
-            "{{\"input\":[{}],\"response\":{response}}}",
-            thread.input.join(",")
-        );
-        let mut kept = self.kept();
-        kept.bytes += body.len();
-        kept.order.push_back(key(caller, id));
-        let stored = Stored {
+    /// Stores a response with the request's own items. Once this is done the response outlives
+    /// the server, as far as its store does.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub(crate) async fn put(
+        &self,
+        caller: &Caller,
+        thread: &Thread,
+        (id, response): (&str, &str),
+    ) -> Result<(), ApiError> {
+        let created_s = now_s();
+        let stored = StoredResponse {
+            id: id.to_owned(),
             previous_id: thread.previous_id.clone(),
-            expires_s: now_s() + KEPT_S,
-            body,
+            created_s,
+            expires_s: created_s + KEPT_S,
+            body: format!(
+                "{{\"input\":[{}],\"response\":{response}}}",
+                thread.input.join(",")
+            ),
         };
-        kept.responses.insert(key(caller, id), stored);
-        while kept.responses.len() > MAX_RESPONSES || kept.bytes > MAX_BYTES {
-            let Some(oldest) = kept.order.pop_front() else {
-                return;
-            };
-            kept.remove(&oldest);
+        self.0.put(caller.as_str(), stored).await.map_err(failed)
+    }
+
+    /// Forgets now and then what has expired, until dropped. A store that does not answer is
+    /// asked again the next time.
+    pub(crate) async fn forget_expired(&self) {
+        loop {
+            let _ = self.0.forget_expired(now_s()).await;
+            sleep(BETWEEN_SWEEPS).await;
         }
+    }
+
+    async fn parts(&self, caller: &Caller, id: &str) -> Result<(Vec<String>, String), ApiError> {
+        let chain = self.chain(caller, id, 1).await?;
+        let stored = chain.first().ok_or_else(|| not_found("response_id", id))?;
+        Ok(parts(&stored.body))
     }
 
     /// The response and those that it went on from, newest first.
-    fn chain(&self, caller: &Caller, id: &str) -> Vec<Stored> {
-        let kept = self.kept();
-        let now = now_s();
-        let mut chain = Vec::new();
-        let mut next = Some(id.to_owned());
-        while let Some(id) = next.take()
-            && chain.len() < MAX_CHAIN
-        {
-            let stored = kept.responses.get(&key(caller, &id));
-            let Some(stored) = stored.filter(|stored| stored.expires_s > now) else {
-                break;
-            };
-            next.clone_from(&stored.previous_id);
-            chain.push(stored.clone());
-        }
-        chain
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        // A panic elsewhere leaves whole entries behind.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn chain(
+        &self,
+        caller: &Caller,
+        id: &str,
+        limit: u32,
+    ) -> Result<Vec<StoredResponse>, ApiError> {
+        let read = Read {
+            now_s: now_s(),
+            limit,
+        };
+        let chain = self.0.chain(caller.as_str(), id, read).await;
+        chain.map_err(failed)
     }
 }
 
-impl Kept {
-    fn remove(&mut self, key: &Key) -> bool {
-        let removed = self.responses.remove(key);
-        self.bytes -= removed.as_ref().map_or(0, |stored| stored.body.len());
-        removed.is_some()
-    }
-}
-
-fn key(caller: &Caller, id: &str) -> Key {
-    (caller.as_str().to_owned(), id.to_owned())
+/// The store's own words are for the operator, not for clients.
+fn failed(_: StoreError) -> ApiError {
+    let kind = ApiErrorKind::Provider(ErrorKind::Overloaded);
+    ApiError::new(kind, "stored responses cannot be reached now")
 }
 
 fn now_s() -> u64 {

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::response::Response;
 use bytes::Bytes;
-use futures_util::future::{ready, try_join_all};
+use futures_util::future::try_join_all;
 use futures_util::stream::{BoxStream, StreamExt, select_all};
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::task::spawn_blocking;
@@ -61,7 +61,10 @@ pub(crate) async fn answer(
 ) -> Result<Response, ApiError> {
     let mut ask = decode(face, body).await?;
     if let Some(thread) = &ask.thread {
-        thread.resume(app.responses(), &client.caller, &mut ask.messages)?;
+        let messages = &mut ask.messages;
+        thread
+            .resume(app.responses(), &client.caller, messages)
+            .await?;
     }
     let streamed = ask.stream;
     let turn = Turn::plan(app, face, client, ask)?;
@@ -323,8 +326,13 @@ impl Keeping {
         let thread = self.thread.clone().filter(|thread| thread.stores)?;
         let (app, caller, id) = (self.app.clone(), self.caller.clone(), self.id.clone());
         Some(Box::new(move |whole| {
-            app.responses().put(&caller, &thread, (&id, &whole));
-            ready(Ok(())).boxed()
+            let (app, caller, thread) = (app.clone(), caller.clone(), thread.clone());
+            let id = id.clone();
+            async move {
+                let stored = (id.as_str(), whole.as_str());
+                app.responses().put(&caller, &thread, stored).await
+            }
+            .boxed()
         }))
     }
 }

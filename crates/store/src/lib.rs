@@ -1,10 +1,11 @@
 //! What outlives a server, or is shared by several: stored responses and usage.
 //!
-//! One trait, [`Backend`], with two implementations that pass the same tests: SQLite in a file
-//! (or in memory) and PostgreSQL. Bodies are text to the store; what they mean is the server's
+//! One trait, [`Backend`], with three implementations that pass the same tests: SQLite in a
+//! file, PostgreSQL, and the memory of this process. Bodies are text to the store; what they mean is the server's
 //! affair. Everything belongs to an owner, and nobody reads what another owns.
 
 mod error;
+mod memory;
 mod postgres;
 mod sqlite;
 
@@ -42,7 +43,7 @@ pub struct Usage {
 }
 
 /// What a place to store things can do. An acknowledged write survives the end of this
-/// process, however it ends.
+/// process, however it ends, unless the place is its memory.
 ///
 /// # Errors
 /// Every method: kind [`ErrorKind::Unavailable`] if the place cannot be reached or does not
@@ -90,6 +91,13 @@ pub struct Read {
 pub struct Store(Arc<dyn Backend>);
 
 impl Store {
+    /// A store in the memory of this process: at most 10,000 responses and 256 MB of bodies, the
+    /// oldest are forgotten first.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self(Arc::new(memory::Memory::default()))
+    }
+
     /// Opens the store at `place`: `memory`, `postgres://...` or the path of an SQLite file.
     /// Tables are made if they are not there. Needs a tokio runtime.
     ///
@@ -98,6 +106,9 @@ impl Store {
     /// [`ErrorKind::Unavailable`]: the file or the database cannot be opened, or holds tables
     /// of a newer version.
     pub async fn open(place: &str) -> Result<Self, Error> {
+        if place == "memory" {
+            return Ok(Self::memory());
+        }
         let is_postgres = ["postgres://", "postgresql://"]
             .iter()
             .any(|scheme| place.starts_with(scheme));

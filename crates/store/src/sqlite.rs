@@ -99,15 +99,10 @@ fn connect(place: &str) -> Result<Connection, Error> {
         let message = format!("cannot open the store `{place}`: {why}");
         Error::new(ErrorKind::Unavailable, message)
     };
-    let opened = if place == "memory" {
-        Connection::open_in_memory()
-    } else {
-        if let Some(folder) = Path::new(place).parent() {
-            std::fs::create_dir_all(folder).map_err(|error| broken(error.to_string()))?;
-        }
-        Connection::open(place)
-    };
-    let connection = opened.map_err(|error| broken(error.to_string()))?;
+    if let Some(folder) = Path::new(place).parent() {
+        std::fs::create_dir_all(folder).map_err(|error| broken(error.to_string()))?;
+    }
+    let connection = Connection::open(place).map_err(|error| broken(error.to_string()))?;
     let version = prepare(&connection).map_err(|error| broken(error.to_string()))?;
     if version > SCHEMA_VERSION {
         return Err(broken(format!(

@@ -2,10 +2,11 @@ use std::error::Error as _;
 use std::io;
 use std::process::ExitCode;
 
+use secrecy::ExposeSecret;
 use serde_json::json;
-use twopass_provider::config::BackendKind;
+use twopass_provider::config::{BackendKind, Environment};
 use twopass_provider::{Config, ErrorKind, Provider};
-use twopass_server::{AccessLog, Fresh, ReadFresh, Reload, ServerOptions, serve};
+use twopass_server::{AccessLog, Fresh, ReadFresh, Reload, ServerOptions, Store, serve};
 
 use crate::args::{ServeArgs, Shared};
 use crate::failure::{Failure, say};
@@ -29,6 +30,7 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
         port: args.port.unwrap_or(config.server.port),
         default_provider: Some(config.default_provider.clone()),
         access_log: log,
+        store: store(&config).await?,
         ..ServerOptions::from(&config.server)
     };
     pull(&config, &args).await?;
@@ -53,6 +55,20 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
         .await
         .map_err(failure)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the place of stored responses: as configured, else a file in the user's data folder,
+/// else, where there is none, the memory of this process.
+async fn store(config: &Config) -> Result<Store, Failure> {
+    let folder = Environment::of_process().data_folder();
+    let default = folder.map(|folder| folder.join("responses.db").display().to_string());
+    let configured = config.server.store.as_ref();
+    let configured = configured.map(|place| place.expose_secret().to_owned());
+    let Some(place) = configured.or(default) else {
+        return Ok(Store::memory());
+    };
+    let opened = Store::open(&place).await;
+    opened.map_err(|error| Failure::of(ErrorKind::Io, error.to_string()).with_param("server.store"))
 }
 
 /// Who is served.

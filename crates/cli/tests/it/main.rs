@@ -17,4 +17,6 @@ mod real_model;
 mod reload;
 mod run;
 mod served;
+mod serving;
+mod stored;
 mod tools;

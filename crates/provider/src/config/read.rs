@@ -1,5 +1,7 @@
 //! The tree of the file into checked values.
 
+use secrecy::SecretString;
+
 use super::addresses::check_fallbacks;
 use super::api::{base_url, headers};
 use super::dialects::dialects;
@@ -181,6 +183,11 @@ fn server(source: &mut Source, node: &Node) -> Result<ServerConfig, ProviderErro
         reasoning_memory: section
             .boolean(source, "reasoning_memory")?
             .unwrap_or(default.reasoning_memory),
+        store: section.text(source, "store")?.map(|place| {
+            let is_path = place != "memory" && !place.contains("://");
+            let path = || source.resolve(&place).display().to_string();
+            SecretString::from(if is_path { path() } else { place })
+        }),
         access_log: section
             .boolean(source, "access_log")?
             .unwrap_or(default.access_log),

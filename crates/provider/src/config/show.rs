@@ -1,5 +1,6 @@
 //! The effective configuration for people, each value with its origin, keys masked.
 
+use secrecy::{ExposeSecret, SecretString};
 use twopass_core::tool_parser::CustomDialect;
 
 use super::types::{BackendKind, Config, ProviderConfig, TwoPassMode, UnterminatedThink};
@@ -37,6 +38,11 @@ impl Config {
             .as_ref()
             .map(|path| path.display().to_string());
         list.put("server.keys_file", keys_file.as_deref().unwrap_or("none"));
+        list.put_or(
+            "server.store",
+            self.server.store.as_ref().map(shown_store),
+            "(the data folder)",
+        );
         list.observers();
         list.put("agent.max_rounds", &self.agent.max_rounds.to_string());
         list.put(
@@ -53,6 +59,15 @@ impl Config {
             .map(|path| path.display().to_string());
         list.put("models_dir", models_dir.as_deref().unwrap_or("none"));
         list.out
+    }
+}
+
+/// The place of stored responses without its password.
+fn shown_store(place: &SecretString) -> String {
+    let place = place.expose_secret();
+    match place.split_once("://") {
+        Some((scheme, _)) => format!("{scheme}://********"),
+        None => place.to_owned(),
     }
 }
 

@@ -378,6 +378,9 @@ pub struct ServerConfig {
     pub keys_file: Option<PathBuf>,
     /// Whether the server keeps the reasoning of its own answers (row M9).
     pub reasoning_memory: bool,
+    /// Where stored responses are kept: `memory`, `postgres://...` or an SQLite file; `None` =
+    /// a file in the user's data folder. An address may hold a password.
+    pub store: Option<SecretString>,
     /// Whether each request is told on the standard error stream when it has ended.
     pub access_log: bool,
     /// Where traces of requests go; `None` = nowhere.
@@ -557,6 +560,7 @@ impl Default for ServerConfig {
             port: 8001,
             keys_file: None,
             reasoning_memory: true,
+            store: None,
             access_log: false,
             traces: None,
         }

@@ -60,7 +60,7 @@ impl App {
             bodies: BodyLimits::new(&limits),
             shutdown,
             observers,
-            responses: ResponseStore::default(),
+            responses: ResponseStore::new(options.store.clone()),
             memory: options.reasoning_memory.then(ReasoningMemory::default),
             habits: Habits::default(),
             started: SystemTime::now(),

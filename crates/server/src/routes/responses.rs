@@ -17,7 +17,8 @@ pub(super) async fn get(
     caller: Caller,
     id: Id,
 ) -> Result<Response, ApiError> {
-    Ok(super::json_text(app.responses().get(&caller, &read(id)?)?))
+    let response = app.responses().get(&caller, &read(id)?).await?;
+    Ok(super::json_text(response))
 }
 
 pub(super) async fn input(
@@ -25,7 +26,7 @@ pub(super) async fn input(
     caller: Caller,
     id: Id,
 ) -> Result<Response, ApiError> {
-    let items = app.responses().input(&caller, &read(id)?)?;
+    let items = app.responses().input(&caller, &read(id)?).await?;
     let items = format!(
         "{{\"object\":\"list\",\"data\":[{}],\"has_more\":false}}",
         items.join(",")
@@ -39,7 +40,7 @@ pub(super) async fn delete(
     id: Id,
 ) -> Result<Response, ApiError> {
     let id = read(id)?;
-    app.responses().delete(&caller, &id)?;
+    app.responses().delete(&caller, &id).await?;
     Ok(super::json(
         &json!({"id": id, "object": "response", "deleted": true}),
     ))
