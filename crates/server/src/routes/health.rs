@@ -1,4 +1,6 @@
-//! `GET /health`: whether turns can start, and on which model (row F7).
+//! `GET /health` and `/health/ready`: whether turns can start, and on which model (row F7).
+//! `GET /health/live`: whether the process answers at all; one that does not is to be restarted,
+//! one that is not ready only to be left alone.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -7,6 +9,11 @@ use serde_json::json;
 
 use super::App;
 use crate::models::model_id;
+
+/// 200 as long as anything is answered.
+pub(super) async fn live() -> Response {
+    super::json(&json!({"status": "ok"}))
+}
 
 /// `{status, model, ready, provider, providers}`. `status` is `ok`, `loading` or `draining`;
 /// it and `model` are the default provider's. 200 if ready, else 503.

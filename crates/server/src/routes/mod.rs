@@ -111,6 +111,8 @@ impl FromRef<App> for BodyLimits {
 pub(crate) fn routers(app: App) -> (Router, Router) {
     let open = Router::new()
         .route("/health", get(health::health))
+        .route("/health/ready", get(health::health))
+        .route("/health/live", get(health::live))
         .with_state(app.clone());
     let guarded = Router::new()
         .route("/generate", turns(&Generate))

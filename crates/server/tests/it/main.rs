@@ -8,6 +8,7 @@ mod upstream;
 
 mod admission;
 mod answers;
+mod attacks;
 mod chat;
 mod faces;
 mod gateway;
