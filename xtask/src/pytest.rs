@@ -29,7 +29,15 @@ pub(crate) fn run(workspace: &Workspace, suite: &Suite<'_>) -> anyhow::Result<(C
     let site = installed_all(workspace, suite.name, suite.packages)?;
     let mut command = python::python();
     command
-        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no"])
+        .args([
+            "-P",
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--color=no",
+        ])
         .current_dir(workspace.root.join(suite.folder))
         .env("PYTHONPATH", search_path(&suite.modules, &site)?)
         .env("PYTHONDONTWRITEBYTECODE", "1");

@@ -7,6 +7,7 @@
 mod coerce;
 mod forms;
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde_json::Value;
@@ -80,11 +81,15 @@ impl CompiledSchema {
     /// Compiles a schema. `null` and `{}` accept everything.
     ///
     /// # Errors
-    /// It is no schema, too deep, has a reference that leads nowhere or outside, or a
-    /// pattern that is wrong or too large.
+    /// It is no schema, too deep, has a reference that leads nowhere, outside or only to
+    /// itself, or a pattern that is wrong or too large.
     pub fn new(schema: &Value) -> Result<Self, BadSchema> {
         if depth_over(schema, MAX_SCHEMA_DEPTH) {
             return Err(BadSchema(format!("nested deeper than {MAX_SCHEMA_DEPTH}")));
+        }
+        if let Some(reference) = circular_reference(schema) {
+            let message = format!("`$ref` `{}` leads only to itself", shortened(reference));
+            return Err(BadSchema(message));
         }
         let schema = if schema.is_null() {
             Value::Bool(true)
@@ -139,6 +144,32 @@ impl CompiledSchema {
         let violations = self.check(&coerced);
         (Some(coerced), violations)
     }
+}
+
+/// A reference that comes back to itself before it says anything of a value.
+fn circular_reference(root: &Value) -> Option<String> {
+    let mut ending: HashSet<&str> = HashSet::new();
+    let mut open = vec![root];
+    while let Some(node) = open.pop() {
+        let mut path = HashSet::new();
+        let mut at = Some(node);
+        while let Some(reference) = at.and_then(|at| at.get("$ref")?.as_str()) {
+            if ending.contains(reference) {
+                break;
+            }
+            if !path.insert(reference) {
+                return Some(reference.to_owned());
+            }
+            at = reference.strip_prefix('#').and_then(|to| root.pointer(to));
+        }
+        ending.extend(path);
+        match node {
+            Value::Array(items) => open.extend(items),
+            Value::Object(members) => open.extend(members.values()),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// True if a value nests deeper than `limit`. Uses no stack of its own.
