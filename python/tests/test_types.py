@@ -13,7 +13,9 @@ SOURCES = Path(__file__).parent.parent
 
 def test_stub_is_the_native_module() -> None:
     command = [sys.executable, "-m", "mypy.stubtest", "twopass._native"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    # There the stub and the module lie side by side.
+    installed = Path(twopass.__file__).parent.parent
+    found = subprocess.run(command, cwd=installed, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
 
 
