@@ -1,5 +1,7 @@
 //! The errors of requests, and the one table that gives each kind its status.
 
+use std::collections::BTreeSet;
+
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use twopass_core::chat::BadRequest;
@@ -162,6 +164,11 @@ const TABLE: [(ApiErrorKind, StatusCode, Option<u32>); 38] = [
         None,
     ),
 ];
+
+/// Every status that a refusal of ours has, in order.
+pub(crate) fn all_statuses() -> BTreeSet<StatusCode> {
+    TABLE.iter().map(|(_, status, _)| *status).collect()
+}
 
 impl ApiErrorKind {
     /// The name on the wire.

@@ -5,6 +5,7 @@ mod embeddings;
 mod health;
 mod metrics;
 mod models;
+mod openapi;
 mod responses;
 
 use std::sync::Arc;
@@ -113,6 +114,7 @@ pub(crate) fn routers(app: App) -> (Router, Router) {
         .route("/health", get(health::health))
         .route("/health/ready", get(health::health))
         .route("/health/live", get(health::live))
+        .route("/openapi.json", get(openapi::openapi))
         .with_state(app.clone());
     let guarded = Router::new()
         .route("/generate", turns(&Generate))

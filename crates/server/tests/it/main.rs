@@ -16,5 +16,6 @@ mod malformed;
 mod metrics;
 mod model;
 mod observed;
+mod openapi;
 mod passthrough;
 mod sockets;
