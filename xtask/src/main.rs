@@ -20,6 +20,7 @@ mod setup;
 mod bench;
 mod bench_gateway;
 mod ci;
+mod clients;
 mod demo;
 mod peers;
 mod rows;

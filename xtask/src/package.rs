@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use crate::pytest::{self, Suite};
 use crate::python::{self, Dependencies};
 use crate::test::Count;
-use crate::workspace::{Workspace, run, run_quiet};
+use crate::workspace::{AS_TESTED, Workspace, run, run_quiet};
 use crate::{Outcome, setup};
 
 /// The folder of the package's sources and tests.
@@ -44,10 +44,8 @@ print('twopass', twopass.__version__, turn)
 
 /// Runs the package's tests on the workspace's own build of the native module.
 pub(crate) fn test(workspace: &Workspace, model: &Path) -> anyhow::Result<(Count, bool)> {
-    // The features of `cargo test --workspace`, so that only the module itself is compiled.
-    let built = ["--workspace", "--lib", "--bins", "--tests"];
-    let library = workspace.build(&built, LIBRARY)?;
-    let program = workspace.build(&built, "twopass")?;
+    let library = workspace.build(&AS_TESTED, LIBRARY)?;
+    let program = workspace.build(&AS_TESTED, "twopass")?;
     let staged = stage(workspace, &library)?;
     let suite = Suite {
         name: "package-tests",

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 
 use crate::postgres::{self, Postgres};
 use crate::workspace::{Workspace, spelt};
-use crate::{Outcome, fixtures, mcp, package, setup};
+use crate::{Outcome, clients, fixtures, mcp, package, setup};
 
 /// Tests counted over several runs.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -70,6 +70,11 @@ pub(crate) fn counted(
     let (mut count, mut success) = run_counted(&mut command, summary)?;
     if tests_python(arguments) {
         let (found, passed) = package::test(workspace, &models.smollm2)?;
+        count += found;
+        success &= passed;
+    }
+    if tests_any(arguments, &["twopass-server"]) {
+        let (found, passed) = clients::test(workspace, &models.smollm2)?;
         count += found;
         success &= passed;
     }

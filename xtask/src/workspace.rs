@@ -6,6 +6,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
+/// Builds with the features of `cargo test --workspace`, so that nothing is compiled twice.
+pub(crate) const AS_TESTED: [&str; 4] = ["--workspace", "--lib", "--bins", "--tests"];
+
 /// The repository and the folder for what is downloaded or made once.
 pub(crate) struct Workspace {
     /// The folder of the workspace's `Cargo.toml`.
