@@ -117,7 +117,7 @@ fn missing(
         (None, Some(name)) => format!("no key for {host}: {name} is not set"),
         (None, None) => format!(
             "no key for {host}: `api_config.api_key_env` must name the variable that holds it, \
-             or `api_config.auth: none` say that none is needed"
+             or `api_config.auth: none` must say that none is needed"
         ),
     };
     if environment.get(OPENAI_KEY).is_some() && !is_host(url, OPENAI_HOST) {
