@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::client::{get, send};
-use crate::service::start;
+use crate::service::{start, whole};
 
 type Methods = BTreeMap<String, Value>;
 
 #[tokio::test]
 async fn every_documented_path_is_served() {
-    let server = start(Vec::new()).await;
+    let server = start(vec![whole(json!({"content": "ok"}), "stop")]).await;
     let document = get(server.running.addr, "/openapi.json").await.json();
     let paths: BTreeMap<String, Methods> =
         serde_json::from_value(document["paths"].clone()).unwrap();
