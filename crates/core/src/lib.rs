@@ -6,6 +6,7 @@
 //! modules listed above it here.
 #![warn(missing_docs)]
 
+pub mod calendar;
 pub mod chat;
 pub mod text;
 pub mod schema;

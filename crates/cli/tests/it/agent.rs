@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use serde_json::{Value, json};
 use twopass_replay::Answer;
 
-use crate::run::Place;
+use crate::run::{Place, shape_of};
 use crate::served::Served;
 
 /// A model that thinks, creates a file, reads it and answers.
@@ -43,29 +43,11 @@ fn place(served: &Served) -> Place {
 /// models.
 fn shape(place: &Place) -> Vec<Value> {
     let text = std::fs::read_to_string(place.path().join("t.jsonl")).unwrap();
-    let lines = text.lines().map(|line| {
-        let line: Value = serde_json::from_str(line).unwrap();
-        let mut kept = json!({});
-        let keys = [
-            "event",
-            "step",
-            "name",
-            "arguments",
-            "content",
-            "is_error",
-            "thinking",
-        ];
-        for key in keys
-            .into_iter()
-            .chain(["response", "stop_reason", "answer", "tools"])
-        {
-            if let Some(value) = line.get(key) {
-                kept[key] = value.clone();
-            }
-        }
-        kept
-    });
-    lines.collect()
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    shape_of(&lines, &["response", "stop_reason", "answer", "tools"])
 }
 
 /// `twopass serve` on a free port; it ends with this value.

@@ -16,6 +16,8 @@ use twopass_server::{Server, ServerOptions, Shutdown};
 use twopass_tools::working_memory::Strategy;
 use twopass_tools::{Effect, FnTool, Policy, ToolContext, ToolOutput, ToolRegistry, Workspace};
 
+use crate::run::shape_of;
+
 fn embedded(variable: &str, recital: fn(&Request) -> Option<String>) -> Provider {
     let path = std::env::var_os(variable)
         .unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`, which sets it"));
@@ -59,15 +61,6 @@ struct Played {
 impl Played {
     /// What is the same for every backend.
     fn shape(&self) -> Vec<Value> {
-        let keys = [
-            "event",
-            "step",
-            "name",
-            "arguments",
-            "content",
-            "is_error",
-            "thinking",
-        ];
         let more = [
             "response",
             "stop_reason",
@@ -76,12 +69,7 @@ impl Played {
             "error",
             "revision",
         ];
-        let lines = self.lines.iter().map(|line| {
-            let keys = keys.iter().chain(&more);
-            let kept = keys.filter_map(|key| Some(((*key).to_owned(), line.get(key)?.clone())));
-            Value::Object(kept.collect())
-        });
-        lines.collect()
+        shape_of(&self.lines, &more)
     }
 }
 

@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
+
 /// A folder of its own for every test: working folder, home, files.
 pub(crate) struct Place {
     folder: tempfile::TempDir,
@@ -76,4 +78,24 @@ impl Place {
             stderr: text(output.stderr),
         }
     }
+}
+
+/// The lines of a trace with these keys and those of every step, and nothing that differs from
+/// run to run.
+pub(crate) fn shape_of(lines: &[Value], more: &[&str]) -> Vec<Value> {
+    let steps = [
+        "event",
+        "step",
+        "name",
+        "arguments",
+        "content",
+        "is_error",
+        "thinking",
+    ];
+    let shape = |line: &Value| {
+        let keys = steps.iter().chain(more);
+        let kept = keys.filter_map(|key| Some(((*key).to_owned(), line.get(key)?.clone())));
+        Value::Object(kept.collect())
+    };
+    lines.iter().map(shape).collect()
 }

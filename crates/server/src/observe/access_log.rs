@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
+use twopass_core::calendar::civil_date;
 
 use super::Facts;
 
@@ -106,7 +107,7 @@ fn line(facts: &Facts, outcome: &str, lost: u64) -> String {
 fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let (year, month, day) = date(days);
+    let (year, month, day) = civil_date(days.try_into().unwrap_or(i64::MAX / 2));
     format!(
         "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
         seconds / 3600,
@@ -114,25 +115,6 @@ fn rfc3339(time: SystemTime) -> String {
         seconds % 60,
         since.subsec_millis()
     )
-}
-
-/// The date of a day counted from 1970-01-01: a calendar of 400 years that begins in March,
-/// so that the leap day is the last one. Source: Howard Hinnant, "chrono-Compatible Low-Level
-/// Date Algorithms", `civil_from_days`.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]
