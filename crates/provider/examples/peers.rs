@@ -206,8 +206,9 @@ impl Budgeted {
             let notes: Vec<_> = reply.diagnostics.iter().map(|d| &d.message).collect();
             return Err(format!("made by `{}`: {notes:?}", other.means));
         }
-        let tags = ["<think", "</think"];
-        if tags.iter().any(|tag| reply.content.contains(tag)) {
+        // In the middle of a sentence an opening tag is a mention, which small models echo.
+        let opens = |line: &str| line.trim_start().starts_with("<think");
+        if reply.content.contains("</think") || reply.content.lines().any(opens) {
             return Err(format!("a tag leaks: {}", reply.content));
         }
         self.n_cut += usize::from(reply.reasoning_truncated);

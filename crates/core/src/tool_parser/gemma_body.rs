@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::block::{At, BlockRules, ENDED, Head, Input, Progress, read_close};
+use super::block::{BlockRules, read_close};
 use super::calls::Calls;
+use super::input::{At, ENDED, Head, Input, Progress};
 use super::object_args::ObjectArgs;
 use crate::chat::{CallErrorKind, Event};
 

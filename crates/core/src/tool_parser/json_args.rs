@@ -1,7 +1,7 @@
 //! A call's JSON arguments where the name stands outside of them.
 
-use super::block::Input;
 use super::calls::{ArgumentBody, Calls};
+use super::input::Input;
 use crate::chat::{CallErrorKind, Event};
 use crate::text::{JsonBoundary, JsonEvent, prefix_within};
 

@@ -1,9 +1,11 @@
 //! Bodies that are JSON: one call object, an array of them, or several in a row.
 
-use super::block::{BlockRules, ENDED, Input, Place, Progress, read_junk, reject_empty};
-use super::calls::{ArgumentBody, Calls};
+use super::block::{BlockRules, read_junk, reject_empty};
+use super::call_object::{CallObject, Member};
+use super::calls::Calls;
+use super::input::{ENDED, Input, Place, Progress};
 use crate::chat::{CallErrorKind, Event};
-use crate::text::{JsonBoundary, JsonEvent, MarkerMatch, prefix_within, read_lenient};
+use crate::text::{JsonBoundary, JsonEvent, MarkerMatch, read_lenient};
 
 /// Tries to find the JSON behind a false start such as `{{`.
 const MAX_RESTARTS: u32 = 8;
@@ -89,55 +91,6 @@ enum State {
     OverLimit,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Member {
-    None,
-    Name,
-    Arguments,
-    Wrapped,
-    Other,
-}
-
-/// The call object that is being read.
-struct CallObject {
-    level: u32,
-    begins_at: usize,
-    member: Member,
-    capturing: bool,
-    wrapped: bool,
-    done: bool,
-    name_text: String,
-    named: bool,
-    arguments: String,
-    arguments_first: u8,
-    arguments_bytes: usize,
-    n_sent: usize,
-}
-
-impl CallObject {
-    fn new(level: u32, begins_at: usize) -> Self {
-        Self {
-            level,
-            begins_at,
-            member: Member::None,
-            capturing: false,
-            wrapped: false,
-            done: false,
-            name_text: String::new(),
-            named: false,
-            arguments: String::new(),
-            arguments_first: 0,
-            arguments_bytes: 0,
-            n_sent: 0,
-        }
-    }
-
-    /// True if the arguments can be shown as they come.
-    fn is_streamable(&self) -> bool {
-        self.arguments_first == b'{'
-    }
-}
-
 pub(crate) struct JsonBody {
     state: State,
     boundary: JsonBoundary,
@@ -218,7 +171,9 @@ impl JsonBody {
             let from = input.pos;
             let (taken, event) = self.boundary.feed(&input.text.as_bytes()[from..]);
             input.pos += taken;
-            self.capture(&input.text[from..input.pos], calls, out);
+            if let Some(object) = &mut self.object {
+                object.capture(&input.text[from..input.pos], calls, out);
+            }
             match event {
                 JsonEvent::More => {
                     if input.at_end {
@@ -247,37 +202,6 @@ impl JsonBody {
                 }
                 JsonEvent::Error => return self.broken(rules, input, calls, out),
             }
-        }
-    }
-
-    /// Keeps the text of the member that is being read; shows arguments as they come.
-    fn capture(&mut self, text: &str, calls: &mut Calls, out: &mut Vec<Event>) {
-        let Some(object) = &mut self.object else {
-            return;
-        };
-        if !object.capturing || text.is_empty() {
-            return;
-        }
-        if object.member == Member::Name {
-            if object.name_text.len() < 1024 {
-                object.name_text.push_str(text);
-            }
-            return;
-        }
-        let is_whole = object.arguments_bytes == object.arguments.len();
-        object.arguments_bytes += text.len();
-        if !is_whole {
-            return;
-        }
-        let left = calls
-            .limits()
-            .arguments
-            .max_bytes
-            .saturating_sub(object.arguments.len());
-        object.arguments.push_str(prefix_within(text, left));
-        if object.named && object.is_streamable() {
-            calls.delta(&object.arguments[object.n_sent..], out);
-            object.n_sent = object.arguments.len();
         }
     }
 
@@ -392,7 +316,7 @@ impl JsonBody {
             let member = std::mem::replace(&mut object.member, Member::None);
             if json.key_is_name && member == Member::Arguments {
                 let lenient = self.boundary.lenient();
-                end_call(object, lenient, calls, out);
+                object.end_call(lenient, calls, out);
                 return true;
             }
             if member == Member::Name && was_capturing && !object.named {
@@ -415,7 +339,7 @@ impl JsonBody {
         object.done = true;
         if object.named {
             let lenient = self.boundary.lenient();
-            end_call(object, lenient, calls, out);
+            object.end_call(lenient, calls, out);
             return true;
         }
         if !self.committed {
@@ -614,17 +538,4 @@ impl JsonBody {
             }
         }
     }
-}
-
-fn end_call(object: &mut CallObject, lenient: bool, calls: &mut Calls, out: &mut Vec<Event>) {
-    let text = std::mem::take(&mut object.arguments);
-    let body = if object.arguments_bytes > calls.limits().arguments.max_bytes {
-        ArgumentBody::TooLarge {
-            raw: text,
-            bytes: object.arguments_bytes,
-        }
-    } else {
-        ArgumentBody::Text { text, lenient }
-    };
-    calls.end(body, out);
 }

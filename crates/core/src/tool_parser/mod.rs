@@ -1,11 +1,13 @@
 //! How models write tool calls: the dialects, each of which renders as well as parses.
 
 mod block;
+mod call_object;
 mod calls;
 mod channels;
 mod custom;
 mod dialects;
 mod gemma_body;
+mod input;
 mod json_args;
 mod json_body;
 mod judge;
@@ -22,13 +24,14 @@ mod xml_values;
 use std::sync::Arc;
 
 pub use block::RawStart;
-pub(crate) use block::{BlockReader, BlockRules, Input, Place, Progress};
+pub(crate) use block::{BlockReader, BlockRules};
 pub use calls::{CallRules, ParserLimits};
 pub(crate) use calls::{Calls, Snapshot};
 pub use channels::ChannelKind;
 pub(crate) use channels::ChannelReader;
 pub use custom::{BadDialect, CustomBody, CustomDialect};
 pub use dialects::{Body, JsonLayout, ToolDialect, XmlForm, dialect};
+pub(crate) use input::{Input, Place, Progress};
 pub use named_body::NameStyle;
 pub use table::DIALECTS;
 pub use tool_set::{ToolSet, normalize_name};

@@ -1,7 +1,7 @@
 //! Bodies in which the name stands outside the JSON: `name`, a separator, the arguments.
 
-use super::block::{At, ENDED, Head, Input, Progress};
 use super::calls::{ArgumentBody, Calls};
+use super::input::{At, ENDED, Head, Input, Progress};
 use super::json_args::{ArgsStep, JsonArgs};
 use crate::chat::Event;
 use crate::text::{MarkerScanner, Scan, prefix_within};

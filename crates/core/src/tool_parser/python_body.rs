@@ -1,7 +1,8 @@
 //! Bodies that are Python calls: `[f(x=1), g()]`, or one call per line.
 
-use super::block::{At, BlockRules, ENDED, Head, Input, Progress, read_close};
+use super::block::{BlockRules, read_close};
 use super::calls::Calls;
+use super::input::{At, ENDED, Head, Input, Progress};
 use super::object_args::ObjectArgs;
 use crate::chat::{CallErrorKind, Event};
 use crate::text::read_lenient;

@@ -1,7 +1,7 @@
 //! Bodies in which every argument has an element of its own.
 
-use super::block::{At, ENDED, Head, Input, Place, Progress};
 use super::calls::Calls;
+use super::input::{At, ENDED, Head, Input, Place, Progress};
 use super::object_args::ObjectArgs;
 use super::xml_values::{CDATA_OPEN, ValueFraming, ValueTyping};
 use crate::chat::{CallErrorKind, Event};

@@ -18,11 +18,10 @@
 
 use std::sync::Arc;
 
-use super::super::block::{
-    At, BlockReader, BlockRules, BodyRules, Input, Place, Progress, RawStart,
-};
+use super::super::block::{BlockReader, BlockRules, BodyRules, RawStart};
 use super::super::calls::Calls;
 use super::super::dialects::XmlForm;
+use super::super::input::{At, Input, Place, Progress};
 use super::super::json_args::{ArgsStep, JsonArgs};
 use super::super::xml_values::{ValueFraming, ValueTyping};
 use super::{Route, Show, take_text};

@@ -9,8 +9,9 @@
 
 use std::sync::Arc;
 
-use super::super::block::{BlockReader, BlockRules, BodyRules, Input, Place, Progress, RawStart};
+use super::super::block::{BlockReader, BlockRules, BodyRules, RawStart};
 use super::super::calls::Calls;
+use super::super::input::{Input, Place, Progress};
 use super::super::json_body::JsonRules;
 use super::{Route, Show, take_text};
 use crate::chat::Event;

@@ -10,8 +10,8 @@
 
 use serde_json::Value;
 
-use super::super::block::Input;
 use super::super::calls::Calls;
+use super::super::input::Input;
 use super::super::json_args::{ArgsStep, JsonArgs};
 use super::super::object_args::ObjectArgs;
 use super::{Route, Show, take_text};

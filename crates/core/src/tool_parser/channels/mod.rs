@@ -4,8 +4,8 @@ mod envelope;
 mod inkling;
 mod kimi_k3;
 
-use super::block::Input;
 use super::calls::Calls;
+use super::input::Input;
 use crate::chat::{Diagnostic, DiagnosticKind, Event, ToolChoice};
 use crate::text::{MarkerScanner, Scan};
 use envelope::Envelope;
