@@ -12,6 +12,7 @@ mod attacks;
 mod chat;
 mod faces;
 mod gateway;
+mod load;
 mod malformed;
 mod metrics;
 mod model;

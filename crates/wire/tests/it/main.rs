@@ -12,6 +12,7 @@ mod error;
 mod generate_reply;
 mod generate_request;
 mod generate_stream;
+mod histories;
 mod linear;
 mod read;
 mod replies;

@@ -7,7 +7,7 @@ use twopass_wire::WireRequest;
 use twopass_wire::facts::{ReasoningField, ReasoningReplay, ThinkingField, WireFacts};
 use twopass_wire::openai_chat::{decode_request, encode_request};
 
-use crate::tables::{turn, user};
+use crate::histories::{turn, user};
 
 const SWITCH: WireFacts = WireFacts {
     thinking: ThinkingField::Switch,
