@@ -219,7 +219,14 @@ impl XmlBody {
                 }
                 Some(Progress::Need) if input.at_end => {
                     let from = self.begins_at.min(input.text.len());
-                    calls.reject_truncated(&input.text[from..], out);
+                    let raw = &input.text[from..];
+                    // Behind its closing marker a call is over, whatever is wrong with it.
+                    if raw.contains(&xml.call_close) && !calls.is_cut() {
+                        let message = "the call is closed, but its elements are not";
+                        calls.reject_block(CallErrorKind::MalformedArguments, raw, message, out);
+                    } else {
+                        calls.reject_truncated(raw, out);
+                    }
                     input.pos = input.text.len();
                     return ENDED;
                 }

@@ -194,7 +194,7 @@ fn m1_turns_in_every_dialect() {
 }
 
 /// Markup of the dialect, whole and cut, words, and one letter that no marker holds.
-fn soup(row: &'static ToolDialect) -> impl Strategy<Value = String> {
+pub(crate) fn soup(row: &'static ToolDialect) -> impl Strategy<Value = String> {
     let common = [
         "<think>",
         "</think>",
@@ -221,7 +221,14 @@ fn soup(row: &'static ToolDialect) -> impl Strategy<Value = String> {
         "😀",
         ":",
         ",",
+        "<function=f>",
+        "<parameter=x>",
+        "</parameter>",
+        "</function>",
+        "<|channel|>analysis<|message|>",
         "<|end|>",
+        "<|sep|>",
+        "call:f{",
         "Ж",
     ];
     let mut pieces: Vec<String> = common.iter().map(|piece| (*piece).to_owned()).collect();
@@ -239,7 +246,7 @@ fn soup(row: &'static ToolDialect) -> impl Strategy<Value = String> {
     let half = written.chars().count() / 2;
     pieces.push(written.chars().take(half).collect());
     pieces.push(written);
-    proptest::collection::vec(proptest::sample::select(pieces), 0..20)
+    proptest::collection::vec(proptest::sample::select(pieces), 0..24)
         .prop_map(|pieces| pieces.concat())
 }
 

@@ -6,6 +6,7 @@ use twopass_core::chat::{Event, ToolSpec};
 use twopass_core::text::{JsonLimits, Utf8Assembler, decode_arguments};
 use twopass_core::tool_parser::DIALECTS;
 
+use crate::every_dialect::soup;
 use crate::harness::{end, options, run};
 
 fn tools() -> Vec<ToolSpec> {
@@ -16,66 +17,12 @@ fn tools() -> Vec<ToolSpec> {
     }]
 }
 
-/// Pieces of markup and text of one dialect, in any order.
-fn soup(row: usize) -> impl Strategy<Value = String> {
-    let row = &DIALECTS[row];
-    let mut pieces: Vec<String> = [
-        "<think>",
-        "</think>",
-        "{\"name\": \"f\", ",
-        "\"arguments\": {\"x\": 1}}",
-        "[",
-        "]",
-        "{",
-        "}",
-        "f",
-        "(",
-        "x=1",
-        ")",
-        "\"",
-        "'",
-        "\\",
-        "`",
-        "```",
-        "\n",
-        " ",
-        "word ",
-        "> ",
-        "<",
-        "😀",
-        ":",
-        ",",
-        "<function=f>",
-        "<parameter=x>",
-        "</parameter>",
-        "</function>",
-        "<|channel|>analysis<|message|>",
-        "<|end|>",
-        "<|sep|>",
-        "call:f{",
-    ]
-    .iter()
-    .map(|piece| (*piece).to_owned())
-    .collect();
-    for marker in row.opens.iter().chain(row.closes) {
-        pieces.push((*marker).to_owned());
-        // Half of a marker.
-        let half = marker
-            .char_indices()
-            .nth(marker.chars().count() / 2)
-            .map_or(0, |(at, _)| at);
-        pieces.push(marker[..half].to_owned());
-    }
-    proptest::collection::vec(proptest::sample::select(pieces), 0..24)
-        .prop_map(|pieces| pieces.concat())
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases * 2, failure_persistence: None, ..ProptestConfig::default() })]
 
     // Row M1: any soup of markup gives one result, however it is cut.
     #[test]
-    fn m1_chunk_invariance((row, text) in (0..DIALECTS.len()).prop_flat_map(|row| (Just(row), soup(row))),
+    fn m1_chunk_invariance((row, text) in (0..DIALECTS.len()).prop_flat_map(|row| (Just(row), soup(&DIALECTS[row]))),
                            lens in proptest::collection::vec(1_usize..9, 0..40), length in any::<bool>(), auto in any::<bool>()) {
         let name = if auto { "auto" } else { DIALECTS[row].name };
         let options = options("think_tags", name, tools());

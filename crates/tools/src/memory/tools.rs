@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use twopass_core::calendar::civil_date;
 
 use super::{Memory, NewMemory, Recalled};
 use crate::{Effect, ToolContext, ToolError, ToolOutput, TypedTool};
@@ -138,23 +139,8 @@ impl TypedTool for StoreMemory {
 }
 
 /// The UTC day of a time in milliseconds since 1970, as `YYYY-MM-DD`.
-///
-/// Source: civil_from_days in "chrono-Compatible Low-Level Date Algorithms", H. Hinnant.
 fn day(ms: i64) -> String {
-    let days = ms.div_euclid(86_400_000) + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (year, month, day) = civil_date(ms.div_euclid(86_400_000));
     format!("{year:04}-{month:02}-{day:02}")
 }
 

@@ -4,7 +4,7 @@ use twopass_core::chat::{
 };
 
 use crate::content::{read_call, read_source};
-use crate::generate::{MAX_MESSAGES, read_tools};
+use crate::generate::{list_of_messages, read_tools};
 use crate::json::{Fields, Lenient, string};
 use crate::openai_chat::{read_thinking, read_utf8, response_format};
 use crate::request::{Thinking, WireRequest};
@@ -38,19 +38,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
     let (tool_choice, parallel_tool_calls) = read_tool_choice(&fields)?;
     let mut messages = Vec::new();
     read_system(&fields, &mut messages)?;
-    let items = fields.list("messages")?;
-    if items.is_empty() {
-        return Err(BadRequest::new(
-            "messages",
-            "at least one message is needed",
-        ));
-    }
-    if items.len() > MAX_MESSAGES {
-        return Err(BadRequest::new(
-            "messages",
-            format!("at most {MAX_MESSAGES} messages, got {}", items.len()),
-        ));
-    }
+    let items = list_of_messages(&fields)?;
     for (path, item) in items {
         read_message(path, item, &mut messages)?;
     }

@@ -12,7 +12,8 @@ pub use request::{GenerateRequest, MAX_MESSAGES, MAX_TOOLS};
 pub use stream::{StreamDecoder, StreamEncoder, StreamItem};
 
 pub(crate) use request::{
-    read_sampling, read_stop, read_template_kwargs, read_tool, read_tool_choice, read_tools,
+    list_of_messages, read_sampling, read_stop, read_template_kwargs, read_tool, read_tool_choice,
+    read_tools,
 };
 
 use std::fmt;

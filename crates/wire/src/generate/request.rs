@@ -321,7 +321,10 @@ pub(crate) fn read_tool_choice(
     Ok(Some(choice))
 }
 
-fn read_messages(fields: &Fields<'_>) -> Result<Vec<Message>, BadRequest> {
+/// The texts of `messages`, each with its path.
+pub(crate) fn list_of_messages<'a>(
+    fields: &Fields<'a>,
+) -> Result<Vec<(String, &'a str)>, BadRequest> {
     let items = fields.list("messages")?;
     if items.is_empty() {
         return Err(BadRequest::new(
@@ -335,6 +338,11 @@ fn read_messages(fields: &Fields<'_>) -> Result<Vec<Message>, BadRequest> {
             format!("at most {MAX_MESSAGES} messages, got {}", items.len()),
         ));
     }
+    Ok(items)
+}
+
+fn read_messages(fields: &Fields<'_>) -> Result<Vec<Message>, BadRequest> {
+    let items = list_of_messages(fields)?;
     items
         .into_iter()
         .map(|(path, text)| read_message(path, text))

@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use twopass_core::calendar::civil_date;
 use twopass_core::chat::{Event, Reply, StopReason, Usage};
 
 use super::request::encode_call;
@@ -212,22 +213,10 @@ fn line(meta: &ReplyMeta, message: &str, end: Option<&Reply>) -> String {
     object.finish()
 }
 
-/// Seconds since 1970 as a date: days are counted from March, so that the leap day ends the
-/// year.
+/// Seconds since 1970 as a date with its time.
 fn rfc3339(unix_s: u64) -> String {
-    let days = unix_s / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let days = i64::try_from(unix_s / 86_400).unwrap_or_default();
+    let (year, month, day) = civil_date(days);
     let second = unix_s % 86_400;
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")

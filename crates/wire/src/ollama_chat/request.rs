@@ -7,7 +7,7 @@ use twopass_core::chat::{
 use crate::body::{Body, offered};
 use crate::content::{error_text, read_call, read_content};
 use crate::facts::{RepeatPenaltyField, WireFacts};
-use crate::generate::{MAX_MESSAGES, read_stop, read_tools};
+use crate::generate::{list_of_messages, read_stop, read_tools};
 use crate::history::{not_sent, repair};
 use crate::json::{Fields, Object, array, decimal};
 use crate::openai_chat::read_utf8;
@@ -176,19 +176,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
     let text = read_utf8(body)?;
     let fields = Fields::read("body", text)?;
     let options = Fields::read("options", fields.raw("options").unwrap_or("{}"))?;
-    let items = fields.list("messages")?;
-    if items.is_empty() {
-        return Err(BadRequest::new(
-            "messages",
-            "at least one message is needed",
-        ));
-    }
-    if items.len() > MAX_MESSAGES {
-        return Err(BadRequest::new(
-            "messages",
-            format!("at most {MAX_MESSAGES} messages, got {}", items.len()),
-        ));
-    }
+    let items = list_of_messages(&fields)?;
     let mut messages: Vec<Message> = Vec::new();
     let mut n_calls = 0;
     for (path, item) in items {

@@ -8,7 +8,7 @@ use crate::body::{Body, offered};
 use crate::content::{encode_content, error_text, read_call, read_content};
 use crate::facts::{Continuation, ReasoningField, WireFacts};
 use crate::generate::{
-    MAX_MESSAGES, read_sampling, read_stop, read_template_kwargs, read_tool_choice, read_tools,
+    list_of_messages, read_sampling, read_stop, read_template_kwargs, read_tool_choice, read_tools,
 };
 use crate::history::{Repaired, not_sent, repair};
 use crate::json::{Fields, Lenient, Object, array, string};
@@ -453,19 +453,7 @@ pub(crate) fn response_format(
 
 /// The messages, and whether the last one is marked as the beginning of the answer.
 fn read_messages(fields: &Fields<'_>) -> Result<(Vec<Message>, bool), BadRequest> {
-    let items = fields.list("messages")?;
-    if items.is_empty() {
-        return Err(BadRequest::new(
-            "messages",
-            "at least one message is needed",
-        ));
-    }
-    if items.len() > MAX_MESSAGES {
-        return Err(BadRequest::new(
-            "messages",
-            format!("at most {MAX_MESSAGES} messages, got {}", items.len()),
-        ));
-    }
+    let items = list_of_messages(fields)?;
     let mut messages = Vec::with_capacity(items.len());
     let mut n_calls = 0;
     let mut is_prefix = false;
