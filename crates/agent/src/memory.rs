@@ -9,22 +9,23 @@ use twopass_provider::{Config, Provider};
 use twopass_tools::memory::{Embedder, Memory};
 use twopass_tools::{ErrorKind, ToolError};
 
-/// Opens the memory that `agent.memory` names; `None` if it names none. What keeps it from
-/// full use is in [`Memory::degradation`].
+/// Opens the memory of this kind; `None` if there is to be none. What keeps it from full use
+/// is in [`Memory::degradation`].
 ///
 /// # Errors
 /// Kind `unavailable`: the user has no data folder, or `memory.db` in it cannot be opened.
 pub async fn open_memory(
+    kind: MemoryKind,
     config: &Config,
     environment: &Environment,
 ) -> Result<Option<Memory>, ToolError> {
-    let memory = match config.agent.memory {
+    let memory = match kind {
         MemoryKind::None => return Ok(None),
         MemoryKind::Session => Memory::in_process(embedder(config))?,
         MemoryKind::Sqlite => {
             let folder = environment.data_folder().ok_or_else(|| {
                 let message = "there is no folder for memory: neither XDG_DATA_HOME nor HOME is \
-                               set; `agent.memory: session` needs none";
+                               set; `memory: session` needs none";
                 ToolError::new(ErrorKind::Unavailable, message)
             })?;
             Memory::open(folder.join("memory.db"), embedder(config)).await?

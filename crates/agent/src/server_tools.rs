@@ -11,6 +11,7 @@ use twopass_core::chat::{
     StopReason, ToolCall, ToolChoice, Usage,
 };
 use twopass_core::control::ReplyAssembler;
+use twopass_provider::config::ProviderConfig;
 use twopass_provider::{Backend, Provider, ProviderError, RawRequest, TurnItem, TurnStream};
 use twopass_tools::{Consent, ToolContext, ToolRegistry};
 
@@ -22,21 +23,21 @@ const MAX_ROUNDS: u32 = 5;
 /// A turn that calls only those goes on within the same turn: the client sees neither the
 /// calls nor their results, and its usage is the sum. In a turn that calls both, the server's
 /// calls run and the client gets its own. Requests that demand a call, forbid calls or bind
-/// the answer's form are left as they are, and so is a client's tool of the same name.
-///
-/// The result makes no vectors and has no fallbacks.
+/// the answer's form are left as they are, and so is a client's tool of the same name. The
+/// entry's fallbacks have the tools too.
 #[must_use]
 pub fn with_server_tools(
-    provider: &Provider,
-    tools: Arc<ToolRegistry>,
-    context: ToolContext,
+    provider: Provider,
+    tools: &Arc<ToolRegistry>,
+    context: &ToolContext,
 ) -> Provider {
-    let backend = ServerTools {
-        inner: Arc::clone(provider.backend()),
-        tools,
-        context,
-    };
-    Provider::new(provider.config().clone(), Arc::new(backend))
+    provider.map_backend(|inner| {
+        Arc::new(ServerTools {
+            inner,
+            tools: Arc::clone(tools),
+            context: context.clone(),
+        })
+    })
 }
 
 struct ServerTools {
@@ -109,6 +110,10 @@ impl Backend for ServerTools {
     ) -> BoxFuture<'_, Result<Option<u64>, ProviderError>> {
         self.add_to(&mut request);
         self.inner.count_prompt(request)
+    }
+
+    fn heir(&self, entry: &ProviderConfig) -> Option<Arc<dyn Backend>> {
+        self.inner.heir(entry)
     }
 
     fn stats(&self) -> Vec<(&'static str, f64)> {

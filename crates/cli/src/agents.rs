@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use twopass_agent::{AgentOptions, Conversation, Kind, LoopOptions, Parts, Rules, open_memory};
 use twopass_core::chat::Sampling;
-use twopass_provider::config::{Environment, OnInvalidCall};
+use twopass_provider::config::{Environment, MemoryKind, OnInvalidCall};
 use twopass_provider::{CallOptions, Config, Provider, Service, Thinking};
 use twopass_tools::mcp::{McpServer, McpTarget};
 use twopass_tools::memory::Memory;
@@ -47,7 +47,7 @@ pub(crate) async fn assemble(shared: &Shared, flags: &AgentFlags) -> Result<Asse
     };
     let (provider, context_tokens) = provider(&config, flags).await?;
     let sandbox = Sandbox::default();
-    let memory = memory(&config).await?;
+    let memory = memory(config.agent.memory, &config).await?;
     let tools = registry(sandbox, memory.as_ref())?;
     tools.set_default_policy(flags.approve.map_or(Policy::Ask, policy));
     let servers = add_servers(&tools, &flags.mcp).await?;
@@ -98,9 +98,9 @@ async fn provider(config: &Config, flags: &AgentFlags) -> Result<(Provider, Opti
     Ok((Provider::from_entry(config, None)?, None))
 }
 
-/// Opens the configured memory and says what keeps it from full use.
-pub(crate) async fn memory(config: &Config) -> Result<Option<Memory>, Failure> {
-    let memory = open_memory(config, &Environment::of_process()).await?;
+/// Opens the memory of this kind and says what keeps it from full use.
+pub(crate) async fn memory(kind: MemoryKind, config: &Config) -> Result<Option<Memory>, Failure> {
+    let memory = open_memory(kind, config, &Environment::of_process()).await?;
     if let Some(reason) = memory.as_ref().and_then(Memory::degradation) {
         say(&format!("warning: {reason}"));
     }

@@ -138,6 +138,19 @@ impl Provider {
         }
     }
 
+    /// The same entry, and each of its fallbacks, over another backend made of its own.
+    #[must_use]
+    pub fn map_backend(self, change: impl Fn(Arc<dyn Backend>) -> Arc<dyn Backend>) -> Self {
+        let changed = |known: &Self| Self {
+            backend: change(Arc::clone(&known.backend)),
+            ..known.clone()
+        };
+        Self {
+            fallbacks: self.fallbacks.iter().map(changed).collect(),
+            ..changed(&self)
+        }
+    }
+
     /// The entry's name.
     #[must_use]
     pub fn name(&self) -> &str {

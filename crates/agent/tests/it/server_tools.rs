@@ -35,7 +35,7 @@ async fn set(turns: &[Value]) -> Set {
     tools.set_default_policy(Policy::Auto);
     let context = ToolContext::new(Workspace::open(".").unwrap());
     Set {
-        provider: with_server_tools(&provider, Arc::new(tools), context),
+        provider: with_server_tools(provider, &Arc::new(tools), &context),
         server,
         memory,
     }

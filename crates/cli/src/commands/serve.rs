@@ -1,13 +1,18 @@
 use std::error::Error as _;
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use secrecy::ExposeSecret;
 use serde_json::json;
+use twopass_agent::with_server_tools;
 use twopass_provider::config::{BackendKind, Environment};
 use twopass_provider::{Config, ErrorKind, Provider};
 use twopass_server::{AccessLog, Fresh, ReadFresh, Reload, ServerOptions, Store, serve};
+use twopass_tools::memory::Memory;
+use twopass_tools::{Policy, ToolContext, ToolRegistry, Workspace};
 
+use crate::agents;
 use crate::args::{ServeArgs, Shared};
 use crate::failure::{Failure, say};
 use crate::{output, setup};
@@ -34,9 +39,11 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
         ..ServerOptions::from(&config.server)
     };
     pull(&config, &args).await?;
+    let own_tools = OwnTools::open(&config).await?;
     let providers = Provider::from_entries(&config, &names(&config, &args))?;
+    let providers = with_tools(providers, own_tools.as_ref());
     let reload = Reload {
-        read: read_again(shared.clone(), args),
+        read: read_again(shared.clone(), args, own_tools.clone()),
         say: Box::new(say),
     };
     let as_json = shared.json;
@@ -51,10 +58,46 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
             say(&line);
         }
     };
-    serve(options, providers, reload, ready)
-        .await
-        .map_err(failure)?;
+    let served = serve(options, providers, reload, ready).await;
+    if let Some(own) = own_tools {
+        own.memory.flush().await?;
+    }
+    served.map_err(failure)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The tools that the server carries out itself: those of `server.memory` (row L7).
+#[derive(Clone)]
+struct OwnTools {
+    tools: Arc<ToolRegistry>,
+    context: ToolContext,
+    memory: Memory,
+}
+
+impl OwnTools {
+    async fn open(config: &Config) -> Result<Option<Self>, Failure> {
+        let Some(memory) = agents::memory(config.server.memory, config).await? else {
+            return Ok(None);
+        };
+        let tools = ToolRegistry::new();
+        memory.register(&tools)?;
+        // Nobody is there to ask.
+        tools.set_default_policy(Policy::Auto);
+        Ok(Some(Self {
+            tools: Arc::new(tools),
+            context: ToolContext::new(Workspace::open(config.agent.workspace.clone())?),
+            memory,
+        }))
+    }
+}
+
+fn with_tools(providers: Vec<Provider>, own: Option<&OwnTools>) -> Vec<Provider> {
+    let Some(OwnTools { tools, context, .. }) = own else {
+        return providers;
+    };
+    let all = providers.into_iter();
+    all.map(|provider| with_server_tools(provider, tools, context))
+        .collect()
 }
 
 /// Opens the place of stored responses: as configured, else a file in the user's data folder,
@@ -105,12 +148,14 @@ async fn pull(config: &Config, args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the configuration as these flags ask for it. Nothing is pulled.
-fn read_again(shared: Shared, args: ServeArgs) -> Box<ReadFresh> {
+/// Reads the configuration as these flags ask for it. Nothing is pulled, and the server's own
+/// tools stay those of the start.
+fn read_again(shared: Shared, args: ServeArgs, own_tools: Option<OwnTools>) -> Box<ReadFresh> {
     let read = move |running: &[Provider]| {
         let config = setup::config(&shared, args.provider.clone(), args.model.clone())?;
+        let providers = Provider::reopen(&config, &names(&config, &args), running)?;
         Ok(Fresh {
-            providers: Provider::reopen(&config, &names(&config, &args), running)?,
+            providers: with_tools(providers, own_tools.as_ref()),
             default_provider: Some(config.default_provider.clone()),
             keys_file: config.server.keys_file,
         })

@@ -50,7 +50,7 @@ async fn serve(shared: &Shared, args: ToolsArgs) -> Result<(), Failure> {
     for lack in sandbox.degradations() {
         say(&format!("warning: {lack}"));
     }
-    let memory = agents::memory(&config).await?;
+    let memory = agents::memory(config.agent.memory, &config).await?;
     let registry = Arc::new(agents::registry(sandbox, memory.as_ref())?);
     registry.set_default_policy(Policy::Auto);
     let servers = add_tools(&registry, &args).await?;

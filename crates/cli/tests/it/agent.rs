@@ -1,13 +1,11 @@
 //! `agent`, and `chat` line by line, over scripted models. Rows I9, I10, L4, L8.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
-
 use serde_json::{Value, json};
 use twopass_replay::Answer;
 
 use crate::run::{Place, shape_of};
 use crate::served::Served;
+use crate::serving::Serving;
 
 /// A model that thinks, creates a file, reads it and answers.
 fn model() -> Served {
@@ -48,32 +46,6 @@ fn shape(place: &Place) -> Vec<Value> {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     shape_of(&lines, &["response", "stop_reason", "answer", "tools"])
-}
-
-/// `twopass serve` on a free port; it ends with this value.
-struct Serving {
-    child: Child,
-    url: String,
-}
-
-impl Serving {
-    fn start(place: &Place) -> Self {
-        let mut command = place.command(&["serve", "--port", "0"]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let url = line.trim().rsplit(' ').next().unwrap().to_owned();
-        Self { child, url }
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 const RUN: [&str; 5] = ["agent", "--trace", "t.jsonl", "--approve", "auto"];
@@ -121,7 +93,8 @@ fn i10_a_remote_model_leaves_the_same_trace() {
     let far = place(&upstream);
     let serving = Serving::start(&far);
     let near = Place::new();
-    let remote = ["--server", serving.url.as_str(), "Make a.txt"];
+    let url = serving.url();
+    let remote = ["--server", url.as_str(), "Make a.txt"];
     let ran = near.run(&[&RUN[..], &remote].concat());
     assert_eq!(
         (ran.code, ran.stdout.as_str()),

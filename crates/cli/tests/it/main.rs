@@ -12,6 +12,7 @@ mod errors;
 mod files;
 mod invoke;
 mod mcp;
+mod memory;
 mod parse;
 mod real_model;
 mod reload;

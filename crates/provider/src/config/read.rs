@@ -195,9 +195,18 @@ fn server(source: &mut Source, node: &Node) -> Result<ServerConfig, ProviderErro
             Some(node) => Some(traces(source, node)?),
             None => None,
         },
+        memory: memory(source, &mut section)?.unwrap_or(default.memory),
     };
     section.finish(source)?;
     Ok(config)
+}
+
+fn memory(
+    source: &mut Source,
+    section: &mut Section<'_>,
+) -> Result<Option<MemoryKind>, ProviderError> {
+    let kinds = MemoryKind::ALL.map(|kind| (kind.as_str(), kind));
+    section.one_of(source, "memory", &kinds)
 }
 
 fn traces(source: &mut Source, node: &Node) -> Result<TracesConfig, ProviderError> {
@@ -228,13 +237,7 @@ fn agent(source: &mut Source, node: &Node) -> Result<AgentConfig, ProviderError>
         workspace: section
             .text(source, "workspace")?
             .map_or(default.workspace, Into::into),
-        memory: section
-            .one_of(
-                source,
-                "memory",
-                &MemoryKind::ALL.map(|kind| (kind.as_str(), kind)),
-            )?
-            .unwrap_or(default.memory),
+        memory: memory(source, &mut section)?.unwrap_or(default.memory),
     };
     section.finish(source)?;
     Ok(config)

@@ -43,6 +43,7 @@ impl Config {
             self.server.store.as_ref().map(shown_store),
             "(the data folder)",
         );
+        list.put("server.memory", self.server.memory.as_str());
         list.observers();
         list.put("agent.max_rounds", &self.agent.max_rounds.to_string());
         list.put(
@@ -280,11 +281,6 @@ impl List<'_> {
 #[must_use]
 pub fn notices(config: &Config) -> Vec<String> {
     let mut notices = Vec::new();
-    if !config.server.reasoning_memory {
-        notices.push(
-            "`server.reasoning_memory`: no effect yet, the server keeps no reasoning".to_owned(),
-        );
-    }
     for entry in &config.providers {
         let decisions = &entry.decisions;
         if entry.generation.include_reasoning.is_some() && entry.backend != BackendKind::OpenAi {

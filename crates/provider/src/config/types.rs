@@ -385,6 +385,8 @@ pub struct ServerConfig {
     pub access_log: bool,
     /// Where traces of requests go; `None` = nowhere.
     pub traces: Option<TracesConfig>,
+    /// The memory whose tools the server carries out itself, for every client (row L7).
+    pub memory: MemoryKind,
 }
 
 /// A collector of OpenTelemetry traces that takes OTLP over HTTP.
@@ -424,7 +426,7 @@ pub struct AgentConfig {
     pub memory: MemoryKind,
 }
 
-/// Where the memory of the agent's tools is.
+/// Where the memory behind the tools that recall and store is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryKind {
     /// In the user's data folder, for every later run.
@@ -563,6 +565,7 @@ impl Default for ServerConfig {
             store: None,
             access_log: false,
             traces: None,
+            memory: MemoryKind::None,
         }
     }
 }
