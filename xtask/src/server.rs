@@ -12,6 +12,9 @@ use anyhow::{Context as _, anyhow};
 /// Loading a small model takes a second, starting vLLM a minute; a loaded machine needs more.
 const START_LIMIT: Duration = Duration::from_secs(600);
 
+/// How long a server may take to end by itself.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
 /// A running server; dropping it ends it.
 pub(crate) struct Server {
     child: Child,
@@ -94,6 +97,14 @@ fn not_ready(command: &Command, log: &Path) -> anyhow::Error {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // A server of several processes ends the others only if it is asked to.
+        let asked = Command::new("kill").arg(self.pid().to_string()).status();
+        if asked.is_ok_and(|status| status.success()) {
+            let limit = Instant::now() + STOP_LIMIT;
+            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < limit {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
