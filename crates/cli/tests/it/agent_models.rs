@@ -18,19 +18,27 @@ use twopass_tools::{Effect, FnTool, Policy, ToolContext, ToolOutput, ToolRegistr
 
 use crate::run::shape_of;
 
-fn embedded(variable: &str, recital: fn(&Request) -> Option<String>) -> Provider {
+/// Given texts instead of the model's own, by the request.
+pub(crate) type Recital = fn(&Request) -> Option<String>;
+
+pub(crate) fn embedded(variable: &str, recital: Option<Recital>) -> Provider {
     let path = std::env::var_os(variable)
         .unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`, which sets it"));
     let path = std::path::PathBuf::from(path);
     let mut config = ProviderConfig::embedded("local", &path.display().to_string());
     config.generation.two_pass = TwoPassMode::On;
     config.generation.max_thinking_tokens = Some(32);
-    let backend = Embedded::new(&config, path).unwrap().reciting(recital);
+    // Two threads on cores that others use as well are many times slower than one.
+    config.engine.threads = Some(1);
+    let mut backend = Embedded::new(&config, path).unwrap();
+    if let Some(recital) = recital {
+        backend = backend.reciting(recital);
+    }
     Provider::new(config, Arc::new(backend))
 }
 
 /// A server over this provider, and its address.
-async fn serve(provider: Provider) -> (String, JoinHandle<()>) {
+pub(crate) async fn serve(provider: Provider) -> (String, JoinHandle<()>) {
     let options = ServerOptions {
         port: 0,
         ..ServerOptions::default()
@@ -52,10 +60,10 @@ fn native(url: &str) -> Provider {
 }
 
 /// A run and its trace.
-struct Played {
-    outcome: Outcome,
+pub(crate) struct Played {
+    pub(crate) outcome: Outcome,
     memory: String,
-    lines: Vec<Value>,
+    pub(crate) lines: Vec<Value>,
 }
 
 impl Played {
@@ -73,7 +81,7 @@ impl Played {
     }
 }
 
-async fn play(kind: Kind, parts: Parts, task: &str) -> Played {
+pub(crate) async fn play(kind: Kind, parts: Parts, task: &str) -> Played {
     let mut conversation = Conversation::new(kind, parts).unwrap();
     let message = Message::text(Role::User, task);
     let mut turn = conversation.begin(message.clone());
@@ -146,7 +154,7 @@ fn clock() -> ToolRegistry {
 // calls and two passes, and over the engine itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn k3_b18_agents_are_the_same_over_every_backend() {
-    let local = embedded("TWOPASS_TEST_QWEN3", script);
+    let local = embedded("TWOPASS_TEST_QWEN3", Some(script));
     let (url, serving) = serve(local.clone()).await;
     let service = Service::connect(&url, None, &Environment::of_pairs([]))
         .await

@@ -6,6 +6,7 @@
 )]
 
 mod agent;
+mod agent_files;
 mod agent_models;
 mod embed;
 mod errors;
