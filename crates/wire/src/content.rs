@@ -48,6 +48,23 @@ pub(crate) fn read_content(fields: &Fields<'_>, name: &str) -> Result<Content, B
     Ok(content)
 }
 
+/// Reads a part that is an image, audio or a file.
+///
+/// # Errors
+/// It is none of these, or lacks its data.
+pub(crate) fn read_media(path: &str, item: &str) -> Result<Part, BadRequest> {
+    let mut content = Content::default();
+    read_part(path, item, &mut content)?;
+    let found = content.parts.pop();
+    let media = found.filter(|part| !matches!(part, Part::Text(_)));
+    media.ok_or_else(|| {
+        BadRequest::new(
+            format!("{path}.type"),
+            "must be `text`, `image_url`, `input_audio` or `file`",
+        )
+    })
+}
+
 fn read_part(path: &str, item: &str, content: &mut Content) -> Result<(), BadRequest> {
     if let Some(text) = string(item) {
         content.parts.push(Part::Text(text));

@@ -3,7 +3,8 @@ use twopass_core::chat::{
     Arguments, BadRequest, Message, Part, Role, Sampling, ThinkTag, ToolCall, ToolChoice, ToolSpec,
 };
 
-use crate::json::{Fields, Object, brief, decimal};
+use crate::content::{self, read_media};
+use crate::json::{Fields, Object, decimal};
 
 /// The most messages in one request.
 pub const MAX_MESSAGES: usize = 10_000;
@@ -385,35 +386,30 @@ fn read_message(path: String, text: &str) -> Result<Message, BadRequest> {
 }
 
 fn read_content(fields: &Fields<'_>) -> Result<Vec<Part>, BadRequest> {
-    const ALLOWED: &str = "a string or an array of text parts";
-    let path = fields.path_of("content");
     match fields.value("content")? {
         None => Ok(Vec::new()),
         Some(Value::String(text)) if text.is_empty() => Ok(Vec::new()),
         Some(Value::String(text)) => Ok(vec![Part::Text(text)]),
-        Some(Value::Array(items)) => items
-            .into_iter()
-            .enumerate()
-            .map(|(idx, item)| match item {
-                Value::String(text) => Ok(Part::Text(text)),
-                Value::Object(mut part) => match (part.remove("text"), part.get("type")) {
-                    (Some(Value::String(text)), _) => Ok(Part::Text(text)),
-                    (_, Some(Value::String(kind))) => Err(BadRequest::new(
-                        format!("{path}[{idx}].type"),
-                        format!("must be `text`, got {}", brief(&format!("\"{kind}\""))),
-                    )),
-                    _ => Err(BadRequest::new(
-                        format!("{path}[{idx}].text"),
-                        "must be a string",
-                    )),
-                },
-                _ => Err(BadRequest::new(
-                    format!("{path}[{idx}]"),
-                    "must be a text part",
-                )),
-            })
-            .collect(),
-        Some(_) => Err(fields.fault("content", ALLOWED)),
+        Some(Value::Array(_)) => {
+            let items = fields.list("content")?.into_iter();
+            items.map(|(path, item)| read_part(&path, item)).collect()
+        }
+        Some(_) => Err(fields.fault("content", "a string or an array of parts")),
+    }
+}
+
+/// Whatever has a text is one; anything else is what Chat Completions calls a part.
+fn read_part(path: &str, item: &str) -> Result<Part, BadRequest> {
+    let part: Value = serde_json::from_str(item)
+        .map_err(|error| BadRequest::new(path, format!("is not JSON: {error}")))?;
+    match part {
+        Value::String(text) => Ok(Part::Text(text)),
+        Value::Object(mut part) => match part.remove("text") {
+            Some(Value::String(text)) => Ok(Part::Text(text)),
+            _ if part.contains_key("type") => read_media(path, item),
+            _ => Err(BadRequest::new(format!("{path}.text"), "must be a string")),
+        },
+        _ => Err(BadRequest::new(path, "must be a part")),
     }
 }
 
@@ -481,7 +477,7 @@ fn encode_tool_choice(choice: &ToolChoice) -> Value {
 fn encode_message(message: &Message) -> String {
     let mut object = Object::default();
     object.text("role", message.role.as_str());
-    object.text("content", &message.content_text());
+    encode_content(&message.content, &mut object);
     if let Some(name) = &message.name {
         object.text("name", name);
     }
@@ -496,6 +492,25 @@ fn encode_message(message: &Message) -> String {
         object.raw("is_error", "true");
     }
     object.finish()
+}
+
+/// Text is one string. What has no form on any wire is named by its kind alone, so that the
+/// server refuses it: content is never dropped.
+fn encode_content(parts: &[Part], object: &mut Object) {
+    let whole = content::encode_content(parts);
+    match whole.unwrap_or_else(|_| parts.iter().map(encode_part).collect()) {
+        Value::String(text) => object.text("content", &text),
+        parts => object.value("content", &parts),
+    }
+}
+
+fn encode_part(part: &Part) -> Value {
+    let kind = match part {
+        Part::Image(_) => "image",
+        Part::Audio(_) => "audio",
+        _ => "file",
+    };
+    content::encode_part(part).unwrap_or_else(|_| serde_json::json!({"type": kind}))
 }
 
 /// A call as `{id, name, arguments}`, the argument text as the model wrote it but on one

@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use twopass_core::chat::{Message, Role, ThinkTag, ToolChoice};
+use twopass_core::chat::{Media, MediaSource, Message, Part, Role, ThinkTag, ToolChoice};
 use twopass_wire::generate::GenerateRequest;
 
 fn read(body: &Value) -> Result<GenerateRequest, String> {
@@ -13,6 +13,46 @@ fn with(field: &str, value: Value) -> Value {
     });
     body[field] = value;
     body
+}
+
+/// Content is never dropped: what is no text goes on, or is refused by name.
+#[test]
+fn images_and_files_cross_the_wire() {
+    let parts = json!([
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC"}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "AAEC"}},
+        {"type": "input_audio", "input_audio": {"data": "AAEC", "format": "wav"}},
+        {"type": "file", "file": {"file_id": "f1"}},
+    ]);
+    let request = read(&with(
+        "messages",
+        json!([{"role": "user", "content": parts}]),
+    ))
+    .unwrap();
+    let content = &request.messages[0].content;
+    assert!(
+        matches!(
+            content.as_slice(),
+            [
+                Part::Text(_),
+                Part::Image(_),
+                Part::Image(_),
+                Part::Audio(_),
+                Part::File(_)
+            ]
+        ),
+        "{content:?}"
+    );
+    let again = GenerateRequest::from_json(request.to_json().as_bytes()).unwrap();
+    assert_eq!(again.messages, request.messages);
+
+    // An image that only another service holds has no form here.
+    let mut foreign = request;
+    let image = Media::new(MediaSource::FileId("f2".to_owned()));
+    foreign.messages[0].content = vec![Part::Image(image)];
+    let refused = GenerateRequest::from_json(foreign.to_json().as_bytes()).unwrap_err();
+    assert!(refused.to_string().contains("content[0]"), "{refused}");
 }
 
 #[test]
@@ -190,14 +230,21 @@ fn f5_faults_name_the_parameter() {
         ),
         (
             with("messages", json!([{"role": "user", "content": 3}])),
-            "`messages[0].content`: must be a string or an array of text parts, got `3`",
+            "`messages[0].content`: must be a string or an array of parts, got `3`",
+        ),
+        (
+            with(
+                "messages",
+                json!([{"role": "user", "content": [{"type": "tool_use", "name": "f"}]}]),
+            ),
+            "`messages[0].content[0].type`: must be `text`, `image_url`, `input_audio` or `file`",
         ),
         (
             with(
                 "messages",
                 json!([{"role": "user", "content": [{"type": "image_url"}]}]),
             ),
-            "`messages[0].content[0].type`: must be `text`, got `\"image_url\"`",
+            "`messages[0].content[0]`: must hold the image's address or data",
         ),
         (
             with(
