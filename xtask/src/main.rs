@@ -40,7 +40,8 @@ usage: cargo xtask COMMAND
   bench             speed beside llama.cpp's own server, on the same file
   bench-gateway     what the server costs beside a bare proxy and other gateways
   test-peers        turns against llama.cpp's server and vLLM, which it installs
-  wheel [--release] the Python package as a wheel, tried in an empty folder
+  bench-python      what a stream costs through the Python package, beside the Rust client
+  wheel [--release] the Python package as a wheel, tried in a fresh virtual environment
   tidy              the rules of the source tree that no compiler checks
   rows [--missing]  the rows of the specification that tests name
   fixtures          download or make the test models, print their paths
@@ -74,6 +75,7 @@ fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
     match command.as_str() {
         "bench" => bench::run(&workspace, rest),
         "bench-gateway" => bench_gateway::run(&workspace, rest),
+        "bench-python" => package::bench(&workspace, rest),
         "demo" => demo::run(&workspace, rest),
         "test" => test::run(&workspace, rest),
         "ci" => ci::run(&workspace, rest),

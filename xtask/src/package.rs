@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
@@ -19,6 +20,8 @@ const NATIVE: &str = "_native.abi3.so";
 const LIBRARY: &str = "twopass_python";
 const MATURIN: &str = "1.16.0";
 
+/// Names the folder of the next.
+const TEST_SUITE: &str = "package-tests";
 /// What the tests need; the LangChain that users have.
 const TEST_PACKAGES: &[&str] = &[
     "pytest==9.2.0",
@@ -34,12 +37,30 @@ const TEST_PACKAGES: &[&str] = &[
 
 /// Parses and asks with what a wheel holds and nothing else: no LangChain, no server.
 const SMOKE: &str = "
-import twopass
+import importlib.util, sys, twopass
+assert importlib.util.find_spec('langchain_core') is None
 assert twopass.parse_response('<think>a</think>b') == {'response': 'b', 'thinking': 'a'}
-turn = twopass.LLMProvider({'providers': [{'name': 'a', 'provider_backend': 'embedded',
-    'model_name': MODEL}]}).invoke('Hi', max_response_tokens=2)
+config = {'providers': [{'name': 'a', 'provider_backend': 'embedded', 'model_name': sys.argv[1]}]}
+turn = twopass.LLMProvider(config).invoke('Hi', max_response_tokens=2)
 assert turn['response'], turn
 print('twopass', twopass.__version__, turn)
+";
+
+/// The same with the extra for LangChain: a turn, a call that must come, and a stream.
+const SMOKE_LANGCHAIN: &str = "
+import sys
+from twopass import ChatVllm
+
+def get_forecast(city: str) -> str:
+    'Get the forecast for a city.'
+    return f'sun in {city}'
+
+config = {'providers': [{'name': 'a', 'provider_backend': 'embedded', 'model_name': sys.argv[1]}]}
+model = ChatVllm(config=config, temperature=0, max_response_tokens=64)
+message = model.bind_tools([get_forecast], tool_choice='any').invoke('Will it rain in Rome?')
+assert message.tool_calls[0]['name'] == 'get_forecast', message
+assert ''.join(chunk.text for chunk in model.stream('Hi', max_response_tokens=2))
+print('ChatVllm', message.tool_calls, message.usage_metadata)
 ";
 
 /// Runs the package's tests on the workspace's own build of the native module.
@@ -48,7 +69,7 @@ pub(crate) fn test(workspace: &Workspace, model: &Path) -> anyhow::Result<(Count
     let program = workspace.build(&AS_TESTED, "twopass")?;
     let staged = stage(workspace, &library)?;
     let suite = Suite {
-        name: "package-tests",
+        name: TEST_SUITE,
         packages: TEST_PACKAGES,
         folder: FOLDER,
         modules: vec![staged],
@@ -58,6 +79,35 @@ pub(crate) fn test(workspace: &Workspace, model: &Path) -> anyhow::Result<(Count
         ],
     };
     pytest::run(workspace, &suite)
+}
+
+/// `cargo xtask bench-python [--release]`: what a stream costs through the package, beside the
+/// Rust client, over the same server.
+pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<Outcome> {
+    let profile: &[&str] = match arguments {
+        [] => &[],
+        [flag] if flag == "--release" => &["--release"],
+        _ => bail!("`bench-python` takes `--release` or nothing"),
+    };
+    setup::require_build()?;
+    let words = [&["--package=twopass-python"], profile].concat();
+    let library = workspace.build(&words, LIBRARY)?;
+    let words = [
+        &["--package=twopass-provider", "--example=streams"],
+        profile,
+    ]
+    .concat();
+    let floor = workspace.build(&words, "streams")?;
+    let script = workspace.root.join(FOLDER).join("benches/streams.py");
+    let site = python::installed_all(workspace, TEST_SUITE, TEST_PACKAGES)?;
+    let mut command = python::python();
+    command.arg(script).arg(floor);
+    command.env(
+        "PYTHONPATH",
+        std::env::join_paths([stage(workspace, &library)?, site])?,
+    );
+    run(&mut command)?;
+    Ok(Outcome::Done)
 }
 
 /// The package with its native module, in a folder for `PYTHONPATH`.
@@ -91,8 +141,9 @@ fn copy_sources(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `cargo xtask wheel [--release]`: builds a wheel into `target/wheels` and tries it in an
-/// empty folder. Without `--release` with the profile of the tests.
+/// `cargo xtask wheel [--release]`: builds a wheel into `target/wheels` and tries it in a fresh
+/// virtual environment, first alone, then with LangChain. Without `--release` with the profile
+/// of the tests.
 pub(crate) fn wheel(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<Outcome> {
     let profile = match arguments {
         [] => "dev",
@@ -101,16 +152,25 @@ pub(crate) fn wheel(workspace: &Workspace, arguments: &[String]) -> anyhow::Resu
     };
     setup::require_build()?;
     let model = crate::fixtures::models(workspace)?.smollm2;
+    let started = Instant::now();
     let wheel = build(workspace, profile)?;
+    let built = started.elapsed();
     let scratch = workspace.scratch("wheel")?;
-    let site = scratch.path().join("site");
-    python::install_wheel(&site, &wheel)?;
-    let mut command = python::python();
-    let script = SMOKE.replace("MODEL", &format!("{:?}", model.display().to_string()));
-    command.args(["-c", &script]).env("PYTHONPATH", &site);
-    // Away from the sources, which would be found first.
-    run(command.current_dir(scratch.path()))?;
-    println!("{}", wheel.display());
+    let python = python::virtual_environment(&scratch.path().join("venv"))?;
+    let wheel_path = wheel.display();
+    for (requirement, script) in [
+        (wheel_path.to_string(), SMOKE),
+        (format!("{wheel_path}[langchain]"), SMOKE_LANGCHAIN),
+    ] {
+        python::install_there(&python, &requirement)?;
+        let mut command = Command::new(&python);
+        // Away from the sources, which would be found first.
+        command.current_dir(scratch.path()).args(["-c", script]);
+        run(command.arg(&model))?;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a size for people")]
+    let size = std::fs::metadata(&wheel)?.len() as f64 / 1e6;
+    println!("{wheel_path}: {size:.1} MB, built in {} s", built.as_secs());
     Ok(Outcome::Done)
 }
 

@@ -73,12 +73,23 @@ pub(crate) fn installed_all(
     Ok(folder)
 }
 
-/// Installs a wheel into an empty folder, and nothing of what it depends on.
-pub(crate) fn install_wheel(folder: &Path, wheel: &Path) -> anyhow::Result<()> {
-    let mut pip = pip("install");
-    pip.args(["--no-deps", "--no-index", "--target"])
-        .arg(folder);
-    run_quiet(pip.arg(wheel)).with_context(|| format!("cannot install {}", wheel.display()))?;
+/// Makes an empty virtual environment and returns its Python. It has no pip of its own, which
+/// Debian splits off.
+pub(crate) fn virtual_environment(folder: &Path) -> anyhow::Result<PathBuf> {
+    let mut command = python();
+    command.args(["-m", "venv", "--without-pip"]).arg(folder);
+    run_quiet(&mut command).context("cannot make a virtual environment")?;
+    Ok(folder.join("bin/python"))
+}
+
+/// Installs a requirement, such as a wheel's path with extras, for that Python.
+pub(crate) fn install_there(interpreter: &Path, requirement: &str) -> anyhow::Result<()> {
+    let mut command = python();
+    command.args(["-m", "pip", "--quiet", "--disable-pip-version-check"]);
+    command.arg("--python").arg(interpreter);
+    command.env("PIP_ROOT_USER_ACTION", "ignore");
+    run_quiet(command.args(["install", requirement]))
+        .with_context(|| format!("cannot install {requirement}"))?;
     Ok(())
 }
 
