@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.prebuilt import create_react_agent
 
-from conftest import Serve
+from served import Serve
 from test_contract import get_forecast, overwrite_memory
 from twopass import ChatVllm
 from upstream import Upstream, call

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import embedded
+from served import embedded
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "python"
 

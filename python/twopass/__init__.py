@@ -7,9 +7,14 @@ when they are used.
 
 from typing import TYPE_CHECKING, Any
 
-from twopass._native import __version__
-from twopass.errors import TwopassError
-from twopass.provider import LLMProvider, parse_response
+from twopass._interpreter import require_main
+
+# Before the native module: the interpreter would hand the main one's to the others.
+require_main()
+
+from twopass._native import __version__  # noqa: E402
+from twopass.errors import TwopassError  # noqa: E402
+from twopass.provider import LLMProvider, parse_response  # noqa: E402
 
 if TYPE_CHECKING:
     from twopass.langchain import (

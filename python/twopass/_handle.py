@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from twopass._native import Operation, Provider
@@ -67,16 +67,28 @@ class Source:
         if self.text is None:
             return replace(self, model=model)
         settings: dict[str, Any] = json.loads(self.text)
-        entries: list[dict[str, Any]] = settings.get("providers") or []
-        name = self.name or settings.get("default_provider")
-        for entry in entries:
-            if name is None or entry.get("name") == name:
-                entry["model_name"] = model
-                break
-        else:
+        entry = self._entry(settings)
+        if entry is None:
             # The form with one provider and no list.
             settings["model"] = model
+        else:
+            entry["model_name"] = model
         return replace(self, text=json.dumps(settings))
+
+    def context_tokens(self) -> int | None:
+        """The context that settings in code give a model in this process; reads no file."""
+        if self.text is None:
+            return None
+        entry = self._entry(json.loads(self.text))
+        engine: Any = (entry or {}).get("engine_config")
+        found = cast(dict[str, Any], engine).get("context_tokens") if engine else None
+        return found if isinstance(found, int) else None
+
+    def _entry(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+        entries: list[dict[str, Any]] = settings.get("providers") or []
+        name = self.name or settings.get("default_provider")
+        named = (entry for entry in entries if name is None or entry.get("name") == name)
+        return next(named, None)
 
     def open(self) -> Provider:
         """The provider of these settings and of the environment as it is now."""
@@ -163,8 +175,8 @@ async def _next(operation: Operation) -> Event | None:
         try:
             loop.call_soon_threadsafe(settle, item, error)
         except RuntimeError:
-            # The loop was closed meanwhile; nobody waits.
-            pass
+            # The loop was closed meanwhile; nobody waits, and nobody else will end the work.
+            operation.close()
 
     operation.next_soon(notify)
     return await future

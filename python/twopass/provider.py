@@ -4,16 +4,19 @@ import json
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from twopass import _native
 from twopass._handle import Handle, Source, aitems, alast, items, last
+from twopass.errors import BadRequestError
 
 if TYPE_CHECKING:
     from twopass.langchain import ChatVllm
 
 __all__ = ["LLMProvider", "parse_response"]
 
+# `max_thinking_tokens` of a thought that nothing cuts.
+NO_CAP = -1
 # Arguments that a request does not have of itself; they travel beside it.
 _EXTRA = ("thinking", "reasoning_effort", "json", "schema")
 # The answer tokens of `chat`, unless it is told otherwise.
@@ -23,32 +26,76 @@ _CHAT_TOKENS = 300
 def parse_response(text: str) -> dict[str, str]:
     """Splits a message's content into `{"response", "thinking"}`.
 
-    A thought whose end is missing gives an empty response; nothing of it leaks.
+    A thought whose end is missing gives an empty response; nothing of it leaks. Half characters
+    (lone surrogates) become question marks.
     """
-    response, thinking = _native.parse_response(text)
+    try:
+        response, thinking = _native.parse_response(text)
+    except UnicodeEncodeError:
+        whole = text.encode(errors="replace").decode()
+        response, thinking = _native.parse_response(whole)
     return {"response": response, "thinking": thinking}
 
 
 def encode(messages: Any, options: Mapping[str, Any]) -> tuple[str, str]:
-    """A request of messages and call arguments, and what travels beside it."""
+    """A request of messages and call arguments, and what travels beside it.
+
+    Raises `BadRequestError` for what no request can hold.
+    """
+    options = {name: value for name, value in options.items() if value is not None}
+    if options.get("max_thinking_tokens") == NO_CAP:
+        # A thought without a cap is one that ends by itself, in the answer's own pass.
+        del options["max_thinking_tokens"]
+        options = {"thinking": True} | options | {"two_pass": False}
     request = {"messages": message_dicts(messages)}
-    request |= {k: v for k, v in options.items() if v is not None and k not in _EXTRA}
-    extra = {k: v for k, v in options.items() if v is not None and k in _EXTRA}
-    return json.dumps(request), json.dumps(extra)
+    request |= {name: value for name, value in options.items() if name not in _EXTRA}
+    extra = {name: value for name, value in options.items() if name in _EXTRA}
+    return _json_object(request), _json_object(extra)
+
+
+def _json_object(fields: Mapping[str, Any]) -> str:
+    pairs = (f"{json.dumps(name)}:{_json(name, value)}" for name, value in fields.items())
+    return "{" + ",".join(pairs) + "}"
+
+
+def _json(name: str, value: Any) -> str:
+    """JSON without the liberties that Python takes with it: half characters, NaN."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = "half of a character (a lone surrogate)"
+        reason = reason if isinstance(error, UnicodeEncodeError) else str(error)
+        told = f"`{name}` cannot be sent: {reason}"
+        raise BadRequestError(told, kind="bad_request", param=name) from error
+    return text
 
 
 def message_dicts(messages: Any) -> list[dict[str, Any]]:
     """Messages as dicts: of a text, or of dicts, (role, text) pairs and LangChain messages."""
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]
-    if all(isinstance(message, Mapping) and "role" in message for message in messages):
-        return [dict(message) for message in messages]
+    if not isinstance(messages, Sequence) or isinstance(messages, bytes | bytearray):
+        told = f"`messages` must be a text or a list of messages, got {type(messages).__name__}"
+        raise BadRequestError(told, kind="bad_request", param="messages")
+    given = cast(Sequence[Any], messages)
+    for index, message in enumerate(given):
+        if message is None or isinstance(message, bytes | bytearray | int | float):
+            param = f"messages[{index}]"
+            told = f"`{param}` must be a message, got {type(message).__name__}"
+            raise BadRequestError(told, kind="bad_request", param=param)
+    if all(isinstance(message, Mapping) and "role" in message for message in given):
+        return [dict(message) for message in given]
     # Messages of LangChain were made by it, so that it is here.
     from langchain_core.messages.utils import convert_to_messages
 
     from twopass.langchain._messages import to_wire
 
-    return to_wire(convert_to_messages(messages))
+    try:
+        return to_wire(convert_to_messages(given))
+    except (NotImplementedError, ValueError, KeyError) as error:
+        told = f"`messages` cannot be sent: {str(error).splitlines()[0]}"
+        raise BadRequestError(told, kind="bad_request", param="messages") from error
 
 
 class LLMProvider:
@@ -84,7 +131,8 @@ class LLMProvider:
         """One turn as `{"response", "thinking"}`, always exactly these two texts.
 
         Overrides are call arguments such as `max_thinking_tokens`, `max_response_tokens`,
-        `think_tag`, `two_pass`, `temperature`, `seed`, `stop`.
+        `think_tag`, `two_pass`, `temperature`, `seed`, `stop`. A `max_thinking_tokens` of -1 is
+        no cap: one pass, whose thought ends by itself.
         """
         request = encode(messages, {**overrides, "thinking": thinking})
         return _texts(last(self._handle.provider.invoke(*request)))

@@ -7,6 +7,9 @@ use crate::python::{self, installed_all};
 use crate::test::{Count, run_counted};
 use crate::workspace::Workspace;
 
+/// Modules that all suites share.
+const SUPPORT: &str = "tests/support";
+
 /// A folder of tests and what they need.
 pub(crate) struct Suite<'a> {
     /// Names the packages' folder in the cache.
@@ -15,7 +18,7 @@ pub(crate) struct Suite<'a> {
     pub(crate) packages: &'a [&'a str],
     /// The folder that pytest is started in, from the workspace's root.
     pub(crate) folder: &'a str,
-    /// Further folders of modules, before those of the packages.
+    /// Further folders of modules, beside [`SUPPORT`] and before those of the packages.
     pub(crate) modules: Vec<PathBuf>,
     /// Variables of the tests.
     pub(crate) environment: Vec<(&'a str, PathBuf)>,
@@ -27,6 +30,7 @@ pub(crate) struct Suite<'a> {
 /// The packages cannot be installed, or Python does not start.
 pub(crate) fn run(workspace: &Workspace, suite: &Suite<'_>) -> anyhow::Result<(Count, bool)> {
     let site = installed_all(workspace, suite.name, suite.packages)?;
+    let modules = [&suite.modules[..], &[workspace.root.join(SUPPORT)]].concat();
     let mut command = python::python();
     command
         .args([
@@ -39,7 +43,7 @@ pub(crate) fn run(workspace: &Workspace, suite: &Suite<'_>) -> anyhow::Result<(C
             "--color=no",
         ])
         .current_dir(workspace.root.join(suite.folder))
-        .env("PYTHONPATH", search_path(&suite.modules, &site)?)
+        .env("PYTHONPATH", search_path(&modules, &site)?)
         .env("PYTHONDONTWRITEBYTECODE", "1");
     for (name, value) in &suite.environment {
         command.env(name, value);

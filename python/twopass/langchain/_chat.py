@@ -14,6 +14,7 @@ from langchain_core.callbacks import (
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.language_models.base import LangSmithParams
 from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.language_models.model_profile import ModelProfile
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
@@ -112,7 +113,7 @@ class ChatVllm(BaseChatModel):
     think_tag: Literal["think", "thinking"] | None = None
     """The tag of the generated thought."""
     max_thinking_tokens: int | None = None
-    """Cap on the thought, 0 or more."""
+    """Cap on the thought: 0 or more, or -1 for none (one pass, whose thought ends by itself)."""
     max_response_tokens: int | None = None
     """Cap on the answer, 1 or more."""
     max_tokens: int | None = None
@@ -217,6 +218,26 @@ class ChatVllm(BaseChatModel):
         if stops := stop or self.stop:
             params["ls_stop"] = stops
         return params
+
+    def _resolve_model_profile(self) -> ModelProfile:
+        """What every backend can do, and the context of a model in this process if it is set.
+
+        Agents read it: an answer's form is bound natively, not by a forced call.
+        """
+        profile = ModelProfile(
+            text_inputs=True,
+            text_outputs=True,
+            reasoning_output=True,
+            tool_calling=True,
+            tool_choice=True,
+            tool_call_streaming=True,
+            structured_output=True,
+            temperature=True,
+        )
+        context = self._source().context_tokens()
+        if context is not None:
+            profile["max_input_tokens"] = context
+        return profile
 
     # Requests.
 

@@ -17,9 +17,11 @@ from langchain_core.messages import (
 from langchain_core.messages import content as blocks
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.block_translators import register_translator
+from langchain_core.messages.block_translators.openai import convert_to_openai_data_block
 from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 
 from twopass import _native
+from twopass.errors import BadRequestError
 
 # `model_provider` of our messages, under which the translator below is registered.
 PROVIDER = "twopass"
@@ -143,8 +145,24 @@ def _parts(content: str | Iterable[str | dict[Any, Any]]) -> str | list[Wire]:
         elif "text" in block:
             parts.append({"type": "text", "text": block["text"]})
         elif block.get("type") not in _NOT_TEXT:
-            parts.append({"type": block.get("type", "unknown")})
+            parts.append(_media(block))
     return parts
+
+
+def _media(block: dict[Any, Any]) -> Wire:
+    """An image, audio or a file as a request has it: LangChain's blocks of old and new, and the
+    services' own, which go on as they are."""
+    if not blocks.is_data_content_block(block):
+        return block
+    if block["type"] in ("image", "file") and block.get("file_id"):
+        return {"type": block["type"], "file_id": block["file_id"]}
+    if block["type"] == "file" and "url" in block:
+        return {"type": "file", "file": {"file_url": block["url"]}}
+    try:
+        return convert_to_openai_data_block(block)
+    except (KeyError, ValueError) as error:
+        told = f"`messages`: a block of type `{block['type']}` cannot be sent: {error}"
+        raise BadRequestError(told, kind="bad_request", param="messages") from error
 
 
 def usage(turn: Wire) -> UsageMetadata:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
+from langchain_core.exceptions import OutputParserException
 from langchain_core.messages import BaseMessage
 from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
@@ -12,6 +13,7 @@ from langchain_core.output_parsers.openai_tools import (
     JsonOutputKeyToolsParser,
     PydanticToolsParser,
 )
+from langchain_core.outputs import Generation
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_core.utils.pydantic import is_basemodel_subclass
@@ -97,9 +99,9 @@ def structured(model: "ChatVllm", schema: Any, form: Form) -> Runnable[Any, Any]
         if form.method == "json_schema":
             wanted = {"type": "json_schema", "json_schema": _schema(schema, form.strict)}
         bound = model.bind(response_format=wanted, ls_structured_output_format=traced)
-        parser = JsonOutputParser()
+        parser = _WholeJson()
         if model_class:
-            parser = PydanticOutputParser[Any](pydantic_object=model_class)
+            parser = _WholeModel(pydantic_object=model_class)
     if not form.include_raw:
         return bound | parser
     parsed = RunnablePassthrough.assign(
@@ -107,6 +109,32 @@ def structured(model: "ChatVllm", schema: Any, form: Form) -> Runnable[Any, Any]
     )
     failed = RunnablePassthrough.assign(parsed=lambda _: None)
     return RunnableMap(raw=bound) | parsed.with_fallbacks([failed], exception_key="parsing_error")
+
+
+class _WholeJson(JsonOutputParser):
+    """Refuses an answer that was cut at its cap; core would close its JSON and pass it on."""
+
+    def parse_result(self, result: list[Generation], *, partial: bool = False) -> Any:
+        _refuse_cut(result, partial)
+        return super().parse_result(result, partial=partial)
+
+
+class _WholeModel(PydanticOutputParser[Any]):
+    """The same for models."""
+
+    def parse_result(self, result: list[Generation], *, partial: bool = False) -> Any:
+        _refuse_cut(result, partial)
+        return super().parse_result(result, partial=partial)
+
+
+def _refuse_cut(result: list[Generation], partial: bool) -> None:
+    found: Any = result[0] if result else None
+    message = getattr(found, "message", None)
+    metadata: dict[str, Any] = getattr(message, "response_metadata", {})
+    if not partial and metadata.get("finish_reason") == "length":
+        raise OutputParserException(
+            "the answer was cut at its cap; raise `max_response_tokens`", llm_output=found.text
+        )
 
 
 def _check(schema: Any, form: Form) -> None:
