@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use twopass_provider::config::KeyEntry;
 
 /// Thinking budgets, private reasoning and typed tool calls for any language model.
 #[derive(Debug, Parser)]
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     Tools(ToolsArgs),
     /// Print the vector of each line of stdin
     Embed(EmbedArgs),
+    /// List and make the keys of the server
+    Keys(KeysArgs),
     /// List, fetch and inspect local models
     Models(ModelsArgs),
     /// Check or show the configuration
@@ -124,6 +127,9 @@ pub(crate) struct ServeArgs {
     /// Its model, instead of the configured one
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
+    /// Ask for one of the keys in this file [default: `server.keys_file` of the configuration]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keys_file: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -336,6 +342,60 @@ pub(crate) struct EmbedArgs {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct KeysArgs {
+    /// The file of the keys [default: `server.keys_file` of the configuration]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) keys_file: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) action: Option<KeysAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysAction {
+    /// List the keys: names, what they open, their limits (the default)
+    List,
+    /// Make a key, print it this once and add its hash to the file
+    New(NewKeyArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct NewKeyArgs {
+    /// Its name in numbers and logs
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: String,
+    /// What it opens, separated by commas
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "chat,embeddings"
+    )]
+    pub(crate) scopes: Vec<KeyScopeArg>,
+    /// Only these models, separated by commas; `*` stands for any run of characters
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) models: Option<Vec<String>>,
+    /// Most requests in a minute
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = cap_from_1)]
+    pub(crate) requests_per_minute: Option<u32>,
+    /// Most tokens in a minute, read and written
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = tokens)]
+    pub(crate) tokens_per_minute: Option<u64>,
+    /// Most tokens in a day (UTC), read and written
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = tokens)]
+    pub(crate) tokens_per_day: Option<u64>,
+    /// The first day (UTC) without it, YYYY-MM-DD
+    #[arg(long, value_name = "DATE", value_parser = day)]
+    pub(crate) expires: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum KeyScopeArg {
+    Chat,
+    Embeddings,
+    Metrics,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct ModelsArgs {
     #[command(subcommand)]
     pub(crate) action: Option<ModelsAction>,
@@ -379,6 +439,16 @@ fn cap_from_0(text: &str) -> Result<u32, String> {
 fn cap_from_1(text: &str) -> Result<u32, String> {
     let cap: Option<u32> = text.parse().ok().filter(|cap| *cap > 0);
     cap.ok_or_else(|| "must be a whole number of at least 1".to_owned())
+}
+
+fn tokens(text: &str) -> Result<u64, String> {
+    let cap: Option<i64> = text.parse().ok().filter(|cap| *cap > 0);
+    let cap = cap.and_then(|cap| u64::try_from(cap).ok());
+    cap.ok_or_else(|| "must be a whole number of at least 1".to_owned())
+}
+
+fn day(text: &str) -> Result<i64, String> {
+    KeyEntry::day_of(text).ok_or_else(|| "must be a date YYYY-MM-DD".to_owned())
 }
 
 fn seed(text: &str) -> Result<u64, String> {

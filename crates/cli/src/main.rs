@@ -54,6 +54,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Command::Agent(args) => commands::agent::run(&shared, args).await,
             Command::Tools(args) => commands::tools::run(&shared, args).await,
             Command::Embed(args) => commands::embed::run(&shared, args).await,
+            Command::Keys(args) => commands::keys::run(&shared, args),
             Command::Models(args) => commands::models::run(&shared, args).await,
             Command::Config(args) => commands::config::run(&shared, args),
         }

@@ -15,7 +15,7 @@ pub(crate) enum ApiErrorKind {
     InvalidJson,
     /// A key is missing or unknown.
     Unauthorized,
-    /// This host name is not served.
+    /// This host name is not served, or the key does not open this.
     Forbidden,
     /// The path has no such method.
     MethodNotAllowed,

@@ -1,28 +1,33 @@
 use std::convert::Infallible;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
-/// Who asks, as far as what is kept for him must not be shown to others: a digest of his key,
-/// or nothing where no keys are used.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Caller(Arc<str>);
+use crate::keys::Key;
+
+/// Who asks: the holder of a key, or anybody where no keys are used.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Caller(Option<Arc<Key>>);
 
 impl Caller {
-    /// The holder of the key with this digest.
-    pub(crate) fn of_key(digest: &[u8]) -> Self {
-        let mut name = String::with_capacity(digest.len() * 2);
-        for byte in digest {
-            // Writing to a string does not fail.
-            let _ = write!(name, "{byte:02x}");
-        }
-        Self(name.into())
+    pub(crate) fn of_key(key: Arc<Key>) -> Self {
+        Self(Some(key))
     }
 
+    pub(crate) fn key(&self) -> Option<&Arc<Key>> {
+        self.0.as_ref()
+    }
+
+    /// What is kept for him is kept under this, and not shown to others: a digest of his key,
+    /// or nothing.
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_ref().map_or("", |key| key.owner())
+    }
+
+    /// True if he may use the model that requests call by these names.
+    pub(crate) fn may_use<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> bool {
+        self.0.as_ref().is_none_or(|key| key.may_use(names))
     }
 }
 

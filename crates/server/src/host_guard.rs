@@ -3,7 +3,7 @@
 //! A server without keys trusts whoever reaches it on loopback. A browser on the same
 //! machine can be led there by a page whose name resolves to 127.0.0.1 (DNS rebinding); its
 //! requests then carry that name as `Host`. Requests from other sites (`Origin`) cannot send
-//! JSON without a preflight, which nobody here answers.
+//! JSON without a preflight, which is answered only to those of `cors_origins`.
 
 use std::net::IpAddr;
 

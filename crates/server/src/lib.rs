@@ -8,7 +8,6 @@
 
 mod admission;
 mod api_error;
-mod auth;
 mod body;
 mod caller;
 mod certain;
@@ -18,6 +17,7 @@ mod faces;
 mod host_guard;
 mod idle;
 mod ids;
+mod keys;
 mod layers;
 mod listener;
 mod memory;
@@ -35,6 +35,7 @@ mod stored;
 mod turn;
 
 pub use error::{Error, ErrorKind};
+pub use keys::{NewKey, add_key, read_keys};
 pub use observe::AccessLog;
 pub use options::{Limits, ServerOptions};
 pub use reload::{Fresh, ReadFresh, Reload};

@@ -163,7 +163,10 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use twopass_provider::config::KeyEntry;
+
     use super::*;
+    use crate::keys::Key;
 
     fn answer(text: &str, reasoning: &str) -> Reply {
         Reply {
@@ -184,7 +187,11 @@ mod tests {
     #[test]
     fn m9_nobody_gets_what_was_kept_for_another() {
         let memory = ReasoningMemory::default();
-        let (own, other) = (Caller::of_key(b"a"), Caller::of_key(b"b"));
+        let caller = |name: &str| {
+            let entry = KeyEntry::new(name, Sha256::digest(name).into()).unwrap();
+            Caller::of_key(Key::of(entry).into())
+        };
+        let (own, other) = (caller("a"), caller("b"));
         let scope = |caller, provider| Scope { caller, provider };
         memory.keep(scope(&own, "m"), &answer(" 4 ", "2 and 2"));
         for (scope, text, expect) in [

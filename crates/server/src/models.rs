@@ -7,6 +7,7 @@ use twopass_provider::{ErrorKind, Provider};
 
 use crate::Error;
 use crate::api_error::{ApiError, ApiErrorKind};
+use crate::caller::Caller;
 
 /// The most characters of a caller's model name that an error repeats.
 const SHOWN_CHARS: usize = 100;
@@ -74,32 +75,61 @@ impl Models {
         &self.providers
     }
 
-    /// Every name that [`Self::pick`] knows, with its provider.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = (&str, &Provider)> {
-        self.ids
-            .iter()
-            .map(|(id, idx)| (id.as_str(), &self.providers[*idx]))
+    /// Every name that [`Self::pick`] knows for this caller, with its provider.
+    pub(crate) fn ids<'a>(
+        &'a self,
+        caller: &'a Caller,
+    ) -> impl Iterator<Item = (&'a str, &'a Provider)> {
+        let ids = self.ids.iter();
+        let ids = ids.map(|(id, idx)| (id.as_str(), &self.providers[*idx]));
+        ids.filter(|(_, provider)| may_use(caller, provider))
     }
 
+    /// The provider that the caller means.
+    ///
     /// # Errors
-    /// Nobody is called so; the error lists who there is.
-    pub(crate) fn pick(&self, model: Option<&str>) -> Result<&Provider, ApiError> {
-        let Some(model) = model else {
-            return Ok(self.default_provider());
+    /// Nobody is called so, or his key is not for that one; the error lists who is callable.
+    pub(crate) fn pick(&self, caller: &Caller, model: Option<&str>) -> Result<&Provider, ApiError> {
+        let provider = match model {
+            None => Some(self.default_provider()),
+            Some(model) => self.by_id.get(model).map(|idx| &self.providers[*idx]),
         };
-        self.by_id
-            .get(model)
-            .map(|idx| &self.providers[*idx])
-            .ok_or_else(|| {
-                let shown: String = model.chars().take(SHOWN_CHARS).collect();
-                let known: Vec<_> = self.ids.iter().map(|(id, _)| format!("`{id}`")).collect();
-                ApiError::new(
+        if let Some(provider) = provider.filter(|provider| may_use(caller, provider)) {
+            return Ok(provider);
+        }
+        let callable: Vec<_> = self.ids(caller).map(|(id, _)| format!("`{id}`")).collect();
+        let callable = match callable.as_slice() {
+            [] => "nothing".to_owned(),
+            callable => callable.join(", "),
+        };
+        let (kind, message) = match provider {
+            Some(provider) => (
+                ApiErrorKind::Forbidden,
+                format!(
+                    "the key is not for `{}`, callable: {callable}",
+                    provider.name()
+                ),
+            ),
+            None => {
+                let shown: String = model
+                    .unwrap_or_default()
+                    .chars()
+                    .take(SHOWN_CHARS)
+                    .collect();
+                (
                     ApiErrorKind::Provider(ErrorKind::NotFound),
-                    format!("unknown model `{shown}`, callable: {}", known.join(", ")),
+                    format!("unknown model `{shown}`, callable: {callable}"),
                 )
-                .with_param("model")
-            })
+            }
+        };
+        Err(ApiError::new(kind, message).with_param("model"))
     }
+}
+
+/// True if the caller's key is for this provider, by any of its names.
+fn may_use(caller: &Caller, provider: &Provider) -> bool {
+    let long = format!("{}/{}", provider.name(), model_id(provider));
+    caller.may_use([provider.name(), &long])
 }
 
 /// The model's name for callers: of a file its stem, since its place is nobody's business.

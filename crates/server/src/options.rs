@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::http::HeaderValue;
 use twopass_provider::config::{ServerConfig, TracesConfig};
-
 use twopass_store::Store;
 
 use crate::Error;
-use crate::auth::Keys;
+use crate::keys::Keys;
 use crate::observe::AccessLog;
 
 /// Where the server listens and how it protects itself.
@@ -19,10 +19,13 @@ pub struct ServerOptions {
     pub host: String,
     /// The TCP port; 0 takes a free one.
     pub port: u16,
-    /// A text file with one key per line; `#` starts a comment line. A line is the key
-    /// itself or `sha256:` and the hex digest of the key. With it, every path except
-    /// `/health` needs a key.
+    /// The keys: a YAML file of [`twopass_provider::config::KeyEntry`]s below `keys:`, or a
+    /// text file with one key per line, where `#` starts a comment line and a line is the key
+    /// itself or `sha256:` and the hex digest of the key. With it, every path except `/health`
+    /// needs a key.
     pub keys_file: Option<PathBuf>,
+    /// Web pages from these origins may use the server; `*` stands for all, and needs keys.
+    pub cors_origins: Vec<String>,
     /// The provider of requests that name no model. None: the first one.
     pub default_provider: Option<String>,
     /// Whether what answers were thought with is kept and put back where clients drop it.
@@ -44,6 +47,7 @@ impl Default for ServerOptions {
             host: "127.0.0.1".to_owned(),
             port: 8001,
             keys_file: None,
+            cors_origins: Vec::new(),
             default_provider: None,
             reasoning_memory: true,
             limits: Limits::default(),
@@ -55,13 +59,14 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Checks what can be checked without a socket: the keys file, and that an address that
-    /// others can reach has keys. A server checks it when it starts.
+    /// Checks what can be checked without a socket: the keys file, and that an address or a
+    /// web page that is anybody's needs one of them. A server checks it when it starts.
     ///
     /// # Errors
     /// Kind `Config` or `Io`, as at the start of a server.
     pub fn check(&self) -> Result<(), Error> {
         let keys = self.keys_file.as_deref().map(Keys::load).transpose()?;
+        check_origins(&self.cors_origins, keys.is_some())?;
         match self.host.parse::<IpAddr>() {
             Ok(ip) if keys.is_none() => check_reach(&self.host, ip),
             _ => Ok(()),
@@ -79,6 +84,25 @@ pub(crate) fn check_reach(host: &str, ip: IpAddr) -> Result<(), Error> {
     )))
 }
 
+/// Refuses origins that are none, and all of them where no key is asked for: any page that
+/// somebody looks at could use the server then.
+pub(crate) fn check_origins(origins: &[String], has_keys: bool) -> Result<(), Error> {
+    if let Some(origin) = origins
+        .iter()
+        .find(|origin| HeaderValue::from_str(origin).is_err())
+    {
+        return Err(Error::config(format!(
+            "`{origin}` is no origin of web pages"
+        )));
+    }
+    if has_keys || origins.iter().all(|origin| origin != "*") {
+        return Ok(());
+    }
+    Err(Error::config(
+        "cors_origins `*` lets every web page in: set `keys_file`, or name the origins",
+    ))
+}
+
 impl From<&ServerConfig> for ServerOptions {
     /// What the configuration says; the limits, and what needs more than words, by default.
     fn from(config: &ServerConfig) -> Self {
@@ -86,6 +110,7 @@ impl From<&ServerConfig> for ServerOptions {
             host: config.host.clone(),
             port: config.port,
             keys_file: config.keys_file.clone(),
+            cors_origins: config.cors_origins.clone(),
             reasoning_memory: config.reasoning_memory,
             traces: config.traces.clone(),
             ..Self::default()

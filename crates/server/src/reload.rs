@@ -11,10 +11,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use twopass_provider::Provider;
 
-use crate::Error;
-use crate::auth::Keys;
+use crate::keys::Keys;
 use crate::models::Models;
-use crate::options::check_reach;
+use crate::options::{check_origins, check_reach};
+use crate::{Error, ServerOptions};
 
 /// What a configuration says that a running server can follow.
 #[derive(Debug)]
@@ -55,6 +55,7 @@ struct Inner {
     /// Where it listens.
     host: String,
     ip: IpAddr,
+    cors_origins: Vec<String>,
 }
 
 /// One state of it.
@@ -66,9 +67,13 @@ pub(crate) struct Served {
 }
 
 impl Live {
-    pub(crate) fn new(served: Served, host: String, ip: IpAddr) -> Self {
-        let now = RwLock::new(Arc::new(served));
-        Self(Arc::new(Inner { now, host, ip }))
+    pub(crate) fn new(served: Served, options: &ServerOptions, ip: IpAddr) -> Self {
+        Self(Arc::new(Inner {
+            now: RwLock::new(Arc::new(served)),
+            host: options.host.clone(),
+            ip,
+            cors_origins: options.cors_origins.clone(),
+        }))
     }
 
     /// The state that requests which come now are served by.
@@ -84,6 +89,7 @@ impl Live {
     pub(crate) async fn replace(&self, fresh: Fresh) -> Result<(), Error> {
         let models = Models::new(fresh.providers, fresh.default_provider.as_deref())?;
         let keys = fresh.keys_file.as_deref().map(Keys::load).transpose()?;
+        check_origins(&self.0.cors_origins, keys.is_some())?;
         if keys.is_none() {
             check_reach(&self.0.host, self.0.ip)?;
         }

@@ -4,9 +4,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use twopass_provider::Provider;
 
-use crate::auth::Keys;
+use crate::keys::{Budgets, Keys};
 use crate::models::Models;
 use crate::observe::{Exporter, Metrics, Observers, Traces};
+use crate::options::check_origins;
 use crate::reload::{Live, Reload, Served, reload_on_signal};
 use crate::routes::{self, App};
 use crate::shutdown::stop_on_signals;
@@ -69,17 +70,19 @@ impl Server {
     pub async fn bind(mut options: ServerOptions, providers: Vec<Provider>) -> Result<Self, Error> {
         let models = Models::new(providers, options.default_provider.as_deref())?;
         let keys = options.keys_file.as_deref().map(Keys::load).transpose()?;
+        check_origins(&options.cors_origins, keys.is_some())?;
         let listener = listener::bind(&options, keys.is_some()).await?;
         let addr = listener
             .local_addr()
             .map_err(|e| Error::io("the listening address is unknown", e))?;
-        let live = Live::new(Served { models, keys }, options.host.clone(), addr.ip());
+        let live = Live::new(Served { models, keys }, &options, addr.ip());
         let metrics = Metrics::new();
         let traces = options.traces.take();
         let traces = traces.map(|traces| Traces::new(traces, metrics.traces_lost()));
         let (traces, exporter) = traces.transpose()?.unzip();
         let observers = Observers {
             metrics,
+            budgets: Budgets::new(options.store.clone()),
             log: options.access_log.take(),
             traces,
         };
@@ -114,15 +117,18 @@ impl Server {
     pub async fn run(self, shutdown: &Shutdown) {
         let limits = self.options.limits;
         let app = App::new(self.live, &self.options, shutdown.clone(), self.observers);
-        let responses = app.responses().clone();
+        let (responses, budgets) = (app.responses().clone(), app.budgets().clone());
         let (open, guarded) = routes::routers(app.clone());
-        let app = layers::wrap(open, guarded, &app);
+        let cors = layers::cors(&self.options.cors_origins);
+        let app = layers::wrap((open, guarded), &app, cors);
         let serving = listener::run(self.listener, app, limits, shutdown);
         let serving = async {
             tokio::select! {
                 () = serving => {}
                 () = responses.forget_expired() => {}
+                () = budgets.store_used() => {}
             }
+            budgets.flush().await;
         };
         let Some(exporter) = self.exporter else {
             return serving.await;

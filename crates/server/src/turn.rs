@@ -103,7 +103,11 @@ impl Turn {
         client: Client,
         mut ask: Ask,
     ) -> Result<Self, ApiError> {
-        let provider = app.live().now().models.pick(ask.model.as_deref())?.clone();
+        let served = app.live().now();
+        let provider = served
+            .models
+            .pick(&client.caller, ask.model.as_deref())?
+            .clone();
         client.watch.picked(provider.name(), model_id(&provider));
         let id = new_id();
         let kept = Keeping {
@@ -125,7 +129,7 @@ impl Turn {
         }
         // Ids are unique over all answers of this server: clients put answers side by side.
         options.call_id_salt = format!("{}_", &id[..CALL_SALT_DIGITS]);
-        client.watch.asked(&ask.messages);
+        client.watch.asked(&ask.messages, ask.prompt.as_deref());
         let work = match ask.prompt {
             Some(prompt) => Work::raw(prompt, options),
             None => Work::Turn(Box::new(provider.request(ask.messages, options)?)),

@@ -5,6 +5,7 @@ pub(crate) mod chat;
 pub(crate) mod config;
 pub(crate) mod embed;
 pub(crate) mod invoke;
+pub(crate) mod keys;
 pub(crate) mod models;
 pub(crate) mod parse;
 pub(crate) mod render;

@@ -1,5 +1,6 @@
 use std::error::Error as _;
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
         )
     })?;
     let options = ServerOptions {
+        keys_file: keys_file(&config, &args),
         host: args
             .host
             .clone()
@@ -123,6 +125,11 @@ fn names<'a>(config: &'a Config, args: &ServeArgs) -> Vec<&'a str> {
     entries.map(|entry| entry.name.as_str()).collect()
 }
 
+fn keys_file(config: &Config, args: &ServeArgs) -> Option<PathBuf> {
+    let configured = || config.server.keys_file.clone();
+    args.keys_file.clone().or_else(configured)
+}
+
 /// Pulls the models that are missing, those of fallbacks and of vectors too.
 async fn pull(config: &Config, args: &ServeArgs) -> Result<(), Failure> {
     let names = names(config, args);
@@ -157,7 +164,7 @@ fn read_again(shared: Shared, args: ServeArgs, own_tools: Option<OwnTools>) -> B
         Ok(Fresh {
             providers: with_tools(providers, own_tools.as_ref()),
             default_provider: Some(config.default_provider.clone()),
-            keys_file: config.server.keys_file,
+            keys_file: keys_file(&config, &args),
         })
     };
     Box::new(move |running| {
@@ -165,7 +172,7 @@ fn read_again(shared: Shared, args: ServeArgs, own_tools: Option<OwnTools>) -> B
     })
 }
 
-fn failure(error: twopass_server::Error) -> Failure {
+pub(super) fn failure(error: twopass_server::Error) -> Failure {
     let kind = match error.kind() {
         twopass_server::ErrorKind::Config => ErrorKind::Config,
         twopass_server::ErrorKind::Provider => ErrorKind::Model,

@@ -12,6 +12,7 @@ mod embed;
 mod errors;
 mod files;
 mod invoke;
+mod keys;
 mod mcp;
 mod memory;
 mod parse;

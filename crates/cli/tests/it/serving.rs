@@ -29,7 +29,13 @@ impl Drop for Serving {
 
 impl Serving {
     pub(crate) fn start(place: &Place) -> Self {
+        Self::start_with(place, &[])
+    }
+
+    /// The same with further flags.
+    pub(crate) fn start_with(place: &Place, flags: &[&str]) -> Self {
         let mut command = place.command(&["serve", "--port", "0"]);
+        command.args(flags);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();

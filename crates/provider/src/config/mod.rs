@@ -12,6 +12,7 @@ mod dialects;
 mod embeddings;
 mod entry;
 mod environment;
+mod key_list;
 mod keys;
 mod load;
 mod node;
@@ -24,6 +25,7 @@ mod types;
 
 pub use embeddings::{EmbeddingsConfig, EmbeddingsFallback};
 pub use environment::Environment;
+pub use key_list::{KeyEntry, KeyLimits, KeyScope};
 pub use load::LoadOptions;
 pub use origin::{Origin, Origins};
 pub use show::{Setting, notices};

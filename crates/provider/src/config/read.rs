@@ -180,6 +180,7 @@ fn server(source: &mut Source, node: &Node) -> Result<ServerConfig, ProviderErro
         keys_file: section
             .text(source, "keys_file")?
             .map(|path| source.resolve(&path)),
+        cors_origins: origins(source, &mut section)?,
         reasoning_memory: section
             .boolean(source, "reasoning_memory")?
             .unwrap_or(default.reasoning_memory),
@@ -207,6 +208,29 @@ fn memory(
 ) -> Result<Option<MemoryKind>, ProviderError> {
     let kinds = MemoryKind::ALL.map(|kind| (kind.as_str(), kind));
     section.one_of(source, "memory", &kinds)
+}
+
+fn origins(source: &mut Source, section: &mut Section<'_>) -> Result<Vec<String>, ProviderError> {
+    let origins = section.texts(source, "cors_origins")?.unwrap_or_default();
+    let is_origin = |origin: &String| {
+        let rest = origin
+            .split_once("://")
+            .filter(|(scheme, _)| !scheme.is_empty());
+        rest.is_some_and(|(_, host)| {
+            let is_plain = |c: char| c.is_ascii_graphic() && !"/?#*@".contains(c);
+            !host.is_empty() && host.chars().all(is_plain)
+        })
+    };
+    if origins == ["*"] || origins.iter().all(is_origin) {
+        return Ok(origins
+            .iter()
+            .map(|origin| origin.to_ascii_lowercase())
+            .collect());
+    }
+    let place = section.value_place("cors_origins");
+    let place = place.unwrap_or(section.place());
+    let message = "must be a list of `SCHEME://HOST` or `SCHEME://HOST:PORT`, or `*` alone";
+    Err(source.error(place, &section.path_of("cors_origins"), message))
 }
 
 fn traces(source: &mut Source, node: &Node) -> Result<TracesConfig, ProviderError> {

@@ -38,6 +38,12 @@ impl Config {
             .as_ref()
             .map(|path| path.display().to_string());
         list.put("server.keys_file", keys_file.as_deref().unwrap_or("none"));
+        let origins = self.server.cors_origins.join(" ");
+        list.put_or(
+            "server.cors_origins",
+            Some(origins).filter(|origins| !origins.is_empty()),
+            "none",
+        );
         list.put_or(
             "server.store",
             self.server.store.as_ref().map(shown_store),

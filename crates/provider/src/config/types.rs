@@ -49,6 +49,7 @@ macro_rules! named_enum {
         }
     };
 }
+pub(super) use named_enum;
 
 named_enum! {
     /// What turns requests into events (row A2).
@@ -374,8 +375,11 @@ pub struct ServerConfig {
     pub host: String,
     /// The port; 0 = any free one.
     pub port: u16,
-    /// A file of keys, one per line; needed for hosts other than this machine.
+    /// A file of keys; needed for hosts other than this machine.
     pub keys_file: Option<PathBuf>,
+    /// Web pages from here may use the server: origins `SCHEME://HOST[:PORT]`, or `*` alone for
+    /// all.
+    pub cors_origins: Vec<String>,
     /// Whether the server keeps the reasoning of its own answers (row M9).
     pub reasoning_memory: bool,
     /// Where stored responses are kept: `memory`, `postgres://...` or an SQLite file; `None` =
@@ -561,6 +565,7 @@ impl Default for ServerConfig {
             host: "127.0.0.1".to_owned(),
             port: 8001,
             keys_file: None,
+            cors_origins: Vec::new(),
             reasoning_memory: true,
             store: None,
             access_log: false,

@@ -364,6 +364,46 @@ fn files_are_found_in_order_and_dot_env_is_read_beside_them() {
 }
 
 #[test]
+fn origins_of_web_pages_are_checked() {
+    let parse = |origins: &str| {
+        let text = format!("server: {{cors_origins: {origins}}}\n");
+        let config = Config::parse(&text, "twopass.yaml", Environment::of_pairs([]));
+        config.map(|config| config.server.cors_origins)
+    };
+    for (origins, expect) in [
+        ("[]", vec![]),
+        ("\"*\"", vec!["*"]),
+        ("[\"*\"]", vec!["*"]),
+        (
+            "[https://App.example, \"http://localhost:3000\", \"tauri://localhost\"]",
+            vec![
+                "https://app.example",
+                "http://localhost:3000",
+                "tauri://localhost",
+            ],
+        ),
+    ] {
+        assert_eq!(parse(origins).unwrap(), expect, "{origins}");
+    }
+    for origins in [
+        "[\"*\", https://app.example]",
+        "[app.example]",
+        "[https://app.example/]",
+        "[https://*.example]",
+        "[\"https://a b\"]",
+        "[null]",
+        "[\"\"]",
+    ] {
+        let error = parse(origins).unwrap_err().to_string();
+        assert!(
+            error.starts_with("twopass.yaml:1:")
+                && error.contains("`server.cors_origins`: must be"),
+            "{origins}: {error}"
+        );
+    }
+}
+
+#[test]
 fn relative_paths_start_from_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("twopass.yaml");

@@ -87,6 +87,7 @@ fn line(facts: &Facts, outcome: &str, lost: u64) -> String {
         ("outcome", Some(outcome.into())),
         ("duration_ms", Some(millis(facts.started.elapsed()))),
         ("first_output_ms", facts.first_output.map(millis)),
+        ("key", facts.key.as_deref().map(|key| key.name().into())),
         ("provider", facts.provider.as_deref().map(Value::from)),
         ("model", facts.model.as_deref().map(Value::from)),
         ("prompt_tokens", tokens(usage.prompt_tokens)),

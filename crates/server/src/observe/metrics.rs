@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{Facts, OK};
+use super::{Facts, OK, Used};
 
 /// What [`Metrics::text`] is.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -71,6 +71,18 @@ struct Spent {
     gen_ai_token_type: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KeyOutcome {
+    key: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KeySpent {
+    key: String,
+    token_type: &'static str,
+}
+
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// The numbers of one server. Clones count into the same ones.
@@ -87,6 +99,8 @@ struct Inner {
     per_token: Histograms<Served>,
     tokens: Histograms<Spent>,
     traces_lost: Counter,
+    key_requests: Family<KeyOutcome, Counter>,
+    key_tokens: Family<KeySpent, Counter>,
 }
 
 impl Metrics {
@@ -100,6 +114,8 @@ impl Metrics {
             per_token: histograms(|| Histogram::new(PER_TOKEN_SECONDS)),
             tokens: histograms(|| Histogram::new(TOKENS)),
             traces_lost: Counter::default(),
+            key_requests: Family::default(),
+            key_tokens: Family::default(),
         };
         inner.register();
         Self(Arc::new(inner))
@@ -162,6 +178,24 @@ impl Metrics {
         }
     }
 
+    /// A request with a key ended.
+    pub(super) fn used(&self, key: &str, used: Used, outcome: &'static str) {
+        let numbers = &*self.0;
+        let key = key.to_owned();
+        for (token_type, n_tokens) in [
+            ("input", used.prompt_tokens),
+            ("output", used.completion_tokens),
+        ] {
+            if n_tokens > 0 {
+                let key = key.clone();
+                let spent = KeySpent { key, token_type };
+                numbers.key_tokens.get_or_create(&spent).inc_by(n_tokens);
+            }
+        }
+        let counted = KeyOutcome { key, outcome };
+        numbers.key_requests.get_or_create(&counted).inc();
+    }
+
     /// All numbers as OpenMetrics text.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
@@ -188,6 +222,16 @@ impl Inner {
             "twopass_traces_lost",
             "Requests whose traces the collector did not take",
             self.traces_lost.clone(),
+        );
+        registry.register(
+            "twopass_key_requests",
+            "Requests that ended, by the name of their key and outcome",
+            self.key_requests.clone(),
+        );
+        registry.register(
+            "twopass_key_tokens",
+            "Tokens by the name of the key that they count for",
+            self.key_tokens.clone(),
         );
         registry.register_with_unit(
             "gen_ai_server_request_duration",

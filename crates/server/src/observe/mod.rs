@@ -18,10 +18,12 @@ use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
 use tokio::sync::OwnedSemaphorePermit;
-use twopass_core::chat::{Message, Reply, Usage};
+use twopass_core::chat::{Message, Part, Reply, Usage};
+use twopass_store::Usage as Used;
 
 use crate::api_error::{ApiError, ApiErrorKind};
 use crate::idle::Working;
+use crate::keys::{Budgets, Key};
 use body::Watched;
 use trace::Traced;
 
@@ -39,6 +41,8 @@ const METHODS: [(Method, &str); 7] = [
     (Method::HEAD, "HEAD"),
     (Method::OPTIONS, "OPTIONS"),
 ];
+/// Bytes of text for each token, where nobody counted.
+const BYTES_PER_TOKEN: u64 = 4;
 /// The outcome of a request whose client went away before the end.
 const CLIENT_GONE: &str = "client_gone";
 /// The outcome of a request that was answered.
@@ -48,6 +52,7 @@ const OK: &str = "ok";
 #[derive(Clone, Debug)]
 pub(crate) struct Observers {
     pub(crate) metrics: Metrics,
+    pub(crate) budgets: Budgets,
     pub(crate) log: Option<AccessLog>,
     pub(crate) traces: Option<Traces>,
 }
@@ -55,6 +60,11 @@ pub(crate) struct Observers {
 impl Observers {
     fn closed(&self, facts: &Facts, outcome: &'static str) {
         self.metrics.closed(facts, outcome);
+        if let Some(key) = &facts.key {
+            let used = facts.used(outcome);
+            self.metrics.used(key.name(), used, outcome);
+            self.budgets.spend(key.name(), used);
+        }
         if let Some(log) = &self.log {
             log.closed(facts, outcome);
         }
@@ -80,13 +90,47 @@ struct Facts {
     method: &'static str,
     /// The path's pattern, or `unknown`: never what a client wrote.
     route: String,
+    key: Option<Arc<Key>>,
     provider: Option<String>,
     model: Option<String>,
     first_output: Option<Duration>,
     usage: Usage,
+    seen: Seen,
     status: Option<u16>,
     failed: Option<&'static str>,
     traced: Option<Traced>,
+}
+
+/// What was seen of a turn, whatever is told of it in the end.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    /// Bytes of the texts that were asked.
+    asked_bytes: u64,
+    /// Pieces of the answer.
+    n_outputs: u64,
+}
+
+impl Facts {
+    /// What the request used: as it was told, or, of a turn that broke off before, about what
+    /// was seen of it.
+    fn used(&self, outcome: &str) -> Used {
+        let told = &self.usage;
+        let used = Used {
+            requests: 1,
+            prompt_tokens: told.prompt_tokens,
+            completion_tokens: told.thinking_tokens + told.response_tokens,
+        };
+        let is_told = used.prompt_tokens + used.completion_tokens > 0;
+        let worked = outcome == OK || outcome == CLIENT_GONE || self.seen.n_outputs > 0;
+        if is_told || !worked {
+            return used;
+        }
+        Used {
+            prompt_tokens: self.seen.asked_bytes.div_ceil(BYTES_PER_TOKEN),
+            completion_tokens: self.seen.n_outputs,
+            ..used
+        }
+    }
 }
 
 /// What is given back when a request has ended.
@@ -103,16 +147,23 @@ impl Watch {
                 started: Instant::now(),
                 method: method_name(method),
                 route,
+                key: None,
                 provider: None,
                 model: None,
                 first_output: None,
                 usage: Usage::default(),
+                seen: Seen::default(),
                 status: None,
                 failed: None,
                 traced: None,
             }),
             held: Mutex::default(),
         }))
+    }
+
+    /// The request carries this key.
+    pub(crate) fn identified(&self, key: &Arc<Key>) {
+        self.note(|facts| facts.key = Some(Arc::clone(key)));
     }
 
     /// A provider was picked.
@@ -123,16 +174,24 @@ impl Watch {
         });
     }
 
-    /// Output came; only the first time counts.
+    /// Output came.
     pub(crate) fn output(&self) {
         self.note(|facts| {
             facts.first_output.get_or_insert(facts.started.elapsed());
+            facts.seen.n_outputs += 1;
         });
     }
 
-    /// A turn begins with these messages.
-    pub(crate) fn asked(&self, messages: &[Message]) {
+    /// A turn begins with these messages, or with this prompt.
+    pub(crate) fn asked(&self, messages: &[Message], prompt: Option<&str>) {
+        let texts = messages.iter().flat_map(|message| &message.content);
+        let texts = texts.map(|part| match part {
+            Part::Text(text) => text.len(),
+            _ => 0,
+        });
+        let n_bytes = texts.sum::<usize>() + prompt.map_or(0, str::len);
         self.note(|facts| {
+            facts.seen.asked_bytes = n_bytes as u64;
             if let Some(traced) = &mut facts.traced {
                 traced.asked(messages);
             }
@@ -147,6 +206,11 @@ impl Watch {
                 traced.answered(reply, facts.started);
             }
         });
+    }
+
+    /// Texts of so many tokens became vectors.
+    pub(crate) fn embedded(&self, prompt_tokens: u64) {
+        self.note(|facts| facts.usage.prompt_tokens = prompt_tokens);
     }
 
     /// The request failed, if need be after its head had left.

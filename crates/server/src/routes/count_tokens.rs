@@ -8,6 +8,7 @@ use twopass_core::chat::Request;
 use super::App;
 use crate::api_error::ApiError;
 use crate::body::JsonBytes;
+use crate::caller::Caller;
 use crate::faces::{Face, Messages};
 
 /// Bytes of text for each token, where the backend cannot count.
@@ -16,10 +17,12 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// Counted where the prompt is ours; an estimate for chat services.
 pub(super) async fn count(
     State(app): State<App>,
+    caller: Caller,
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, ApiError> {
     let ask = Messages.decode(&body)?;
-    let provider = app.live().now().models.pick(ask.model.as_deref())?.clone();
+    let served = app.live().now();
+    let provider = served.models.pick(&caller, ask.model.as_deref())?.clone();
     let request = provider.request(ask.messages, ask.options)?;
     let bytes = text_bytes(&request);
     let counted = provider.count_prompt(request.into_request()).await?;

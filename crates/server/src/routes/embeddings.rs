@@ -1,5 +1,6 @@
 //! `POST /v1/embeddings`: vectors of texts, as floats or as their bytes in base64.
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use twopass_core::chat::BadRequest;
@@ -8,21 +9,24 @@ use twopass_wire::embeddings::{EmbeddingsReply, EmbeddingsRequest};
 use super::App;
 use crate::api_error::ApiError;
 use crate::body::JsonBytes;
+use crate::caller::Caller;
+use crate::observe::Watch;
 
 /// `model` names a provider, as everywhere, or the configured embedding model.
 pub(super) async fn embed(
     State(app): State<App>,
+    Extension(watch): Extension<Watch>,
+    caller: Caller,
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, ApiError> {
     let request = EmbeddingsRequest::from_json(&body)?;
     let served = app.live().now();
     let default = served.models.default_provider();
-    let provider = match request.model.as_str() {
-        "" => default,
-        model if model == default.embedding_model() => default,
-        model => served.models.pick(Some(model))?,
-    };
+    let model = Some(request.model.as_str());
+    let model = model.filter(|model| !model.is_empty() && *model != default.embedding_model());
+    let provider = served.models.pick(&caller, model)?;
     let embeddings = provider.embed(&request.inputs).await?;
+    watch.embedded(embeddings.prompt_tokens);
     let size = embeddings.vectors.first().map_or(0, Vec::len);
     if let Some(wanted) = request.dimensions
         && size != wanted as usize

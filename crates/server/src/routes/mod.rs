@@ -24,6 +24,7 @@ use crate::body::{BodyLimits, JsonBytes};
 use crate::caller::Caller;
 use crate::certain::Habits;
 use crate::faces::{Chat, Completions, Face, Generate, Messages, Responses};
+use crate::keys::Budgets;
 use crate::memory::ReasoningMemory;
 use crate::observe::{Metrics, Observers, Watch};
 use crate::reload::Live;
@@ -82,6 +83,10 @@ impl App {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.observers.metrics
+    }
+
+    pub(crate) fn budgets(&self) -> &Budgets {
+        &self.0.observers.budgets
     }
 
     pub(crate) fn responses(&self) -> &ResponseStore {

@@ -1,4 +1,4 @@
-//! `GET /v1/models`: exactly the names that requests may use.
+//! `GET /v1/models`: exactly the names that the caller's requests may use.
 
 use std::time::UNIX_EPOCH;
 
@@ -11,14 +11,15 @@ use twopass_provider::Provider;
 
 use super::App;
 use crate::api_error::ApiError;
+use crate::caller::Caller;
 
 /// OpenAI's list. `created` is when this server started.
-pub(super) async fn list(State(app): State<App>) -> Response {
+pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
     let data: Vec<_> = app
         .live()
         .now()
         .models
-        .ids()
+        .ids(&caller)
         .map(|(id, provider)| entry(&app, id, provider))
         .collect();
     super::json(&json!({"object": "list", "data": data}))
@@ -27,11 +28,12 @@ pub(super) async fn list(State(app): State<App>) -> Response {
 /// One entry of the list; 404 for a name that is not in it.
 pub(super) async fn retrieve(
     State(app): State<App>,
+    caller: Caller,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
     let Path(id) = path.map_err(|_| BadRequest::new("model", "must be UTF-8"))?;
     let served = app.live().now();
-    let provider = served.models.pick(Some(&id))?;
+    let provider = served.models.pick(&caller, Some(&id))?;
     Ok(super::json(&entry(&app, &id, provider)))
 }
 

@@ -60,7 +60,7 @@ async fn until<T>(done: impl Fn() -> Option<T>) -> T {
 
 /// A log that a test can read.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -73,11 +73,11 @@ impl Write for Lines {
 }
 
 impl Lines {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    async fn first(&self, n_lines: usize) -> Vec<Value> {
+    pub(crate) async fn first(&self, n_lines: usize) -> Vec<Value> {
         let text = until(|| Some(self.text()).filter(|text| text.matches('\n').count() >= n_lines));
         let text = text.await;
         text.lines()
