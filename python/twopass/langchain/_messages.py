@@ -150,8 +150,10 @@ def _parts(content: str | Iterable[str | dict[Any, Any]]) -> str | list[Wire]:
 
 
 def _media(block: dict[Any, Any]) -> Wire:
-    """An image, audio or a file as a request has it: LangChain's blocks of old and new, and the
-    services' own, which go on as they are."""
+    """An image, audio or a file as a request has it.
+
+    LangChain's blocks, old and new, are rewritten; those of services go on as they are.
+    """
     if not blocks.is_data_content_block(block):
         return block
     if block["type"] in ("image", "file") and block.get("file_id"):
