@@ -5,7 +5,7 @@ use std::sync::Arc;
 use twopass_agent::{AgentOptions, Conversation, Kind, LoopOptions, Parts, Rules, open_memory};
 use twopass_core::chat::Sampling;
 use twopass_provider::config::{Environment, MemoryKind, OnInvalidCall};
-use twopass_provider::{CallOptions, Config, Provider, Service, Thinking};
+use twopass_provider::{CallOptions, Config, Provider, Service};
 use twopass_tools::mcp::{McpServer, McpTarget};
 use twopass_tools::memory::Memory;
 use twopass_tools::working_memory::Strategy;
@@ -13,7 +13,7 @@ use twopass_tools::{
     Policy, Sandbox, ToolContext, ToolRegistry, Workspace, base_registry, builtin,
 };
 
-use crate::args::{AgentFlags, AgentKindArg, MemoryStrategyArg, PolicyArg, Shared};
+use crate::args::{AgentFlags, AgentKindArg, MemoryStrategyArg, PolicyArg, Shared, thinking};
 use crate::failure::{Failure, say};
 use crate::setup;
 
@@ -167,7 +167,8 @@ fn required(registry: &ToolRegistry, names: &[String]) -> Result<Vec<String>, Fa
     match names.iter().find(|name| registry.get(name).is_none()) {
         None => Ok(names),
         Some(unknown) => {
-            let message = format!("no tool is called `{unknown}`");
+            let known: Vec<String> = registry.specs().into_iter().map(|spec| spec.name).collect();
+            let message = format!("no tool is called `{unknown}`, known: {}", known.join(", "));
             Err(Failure::new(message).with_param("--require"))
         }
     }
@@ -175,11 +176,7 @@ fn required(registry: &ToolRegistry, names: &[String]) -> Result<Vec<String>, Fa
 
 fn call_options(flags: &AgentFlags) -> CallOptions {
     CallOptions {
-        thinking: match (flags.thinking, flags.no_thinking) {
-            (true, _) => Thinking::On,
-            (false, true) => Thinking::Off,
-            (false, false) => Thinking::ByConfig,
-        },
+        thinking: thinking(flags.thinking, flags.no_thinking),
         max_thinking_tokens: flags.max_thinking_tokens,
         max_response_tokens: flags.max_response_tokens,
         sampling: Sampling {

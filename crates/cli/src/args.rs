@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use twopass_provider::Thinking;
 use twopass_provider::config::KeyEntry;
 
 /// Thinking budgets, private reasoning and typed tool calls for any language model.
@@ -100,6 +101,15 @@ pub(crate) struct InvokeArgs {
     pub(crate) prompt: Option<String>,
 }
 
+/// What `--thinking` and `--no-thinking` ask for.
+pub(crate) fn thinking(on: bool, off: bool) -> Thinking {
+    match (on, off) {
+        (true, _) => Thinking::On,
+        (false, true) => Thinking::Off,
+        (false, false) => Thinking::ByConfig,
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum TwoPassArg {
     Auto,
@@ -183,10 +193,18 @@ pub(crate) struct RenderArgs {
     pub(crate) template: Option<PathBuf>,
     /// A JSON file with the conversation; `-` reads stdin
     #[arg(long, value_name = "FILE")]
-    pub(crate) messages: PathBuf,
+    pub(crate) messages: Option<PathBuf>,
     /// A JSON file with the tools
     #[arg(long, value_name = "FILE")]
     pub(crate) tools: Option<PathBuf>,
+    /// As for a turn that may think
+    #[arg(long, conflicts_with = "no_thinking")]
+    pub(crate) thinking: bool,
+    /// As for a turn that may not think
+    #[arg(long)]
+    pub(crate) no_thinking: bool,
+    /// The question; without it and --messages stdin is read
+    pub(crate) prompt: Option<String>,
 }
 
 /// What an agent is made of.

@@ -12,7 +12,8 @@ use crate::caller::Caller;
 /// The most characters of a caller's model name that an error repeats.
 const SHOWN_CHARS: usize = 100;
 
-/// The configured providers and the names that reach them: `NAME` and `NAME/model-id`.
+/// The configured providers and the names that reach them: `NAME`, `NAME/model-id`, and the
+/// model id alone where one provider has it.
 #[derive(Debug)]
 pub(crate) struct Models {
     providers: Vec<Provider>,
@@ -92,7 +93,10 @@ impl Models {
     pub(crate) fn pick(&self, caller: &Caller, model: Option<&str>) -> Result<&Provider, ApiError> {
         let provider = match model {
             None => Some(self.default_provider()),
-            Some(model) => self.by_id.get(model).map(|idx| &self.providers[*idx]),
+            Some(model) => {
+                let by_id = self.by_id.get(model).map(|idx| &self.providers[*idx]);
+                by_id.or_else(|| self.only_one_of(model))
+            }
         };
         if let Some(provider) = provider.filter(|provider| may_use(caller, provider)) {
             return Ok(provider);
@@ -124,6 +128,14 @@ impl Models {
         };
         Err(ApiError::new(kind, message).with_param("model"))
     }
+
+    /// The provider of this model, if no other one has it too.
+    fn only_one_of(&self, model: &str) -> Option<&Provider> {
+        let of_model = self.providers.iter();
+        let mut of_model = of_model.filter(|provider| model_id(provider) == model);
+        let only = of_model.next()?;
+        of_model.next().is_none().then_some(only)
+    }
 }
 
 /// True if the caller's key is for this provider, by any of its names.
@@ -142,5 +154,43 @@ pub(crate) fn model_id(provider: &Provider) -> &str {
     match file.strip_suffix(".gguf") {
         Some(stem) if !stem.is_empty() => stem,
         _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use twopass_provider::Config;
+    use twopass_provider::config::Environment;
+
+    use super::*;
+
+    #[test]
+    fn names_reach_their_provider() {
+        let entry = |name: &str, model: &str| {
+            format!(
+                "  - {{name: {name}, provider_backend: openai, model_name: {model}, api_config: {{base_url: \"http://localhost:1\"}}}}\n"
+            )
+        };
+        let yaml = [entry("a", "m1"), entry("b", "m1"), entry("c", "org/m2")].concat();
+        let yaml = format!("providers:\n{yaml}");
+        let config = Config::parse(&yaml, "the test", Environment::of_pairs([])).unwrap();
+        let providers = Provider::from_entries(&config, &["a", "b", "c"]).unwrap();
+        let models = Models::new(providers, Some("b")).unwrap();
+        for (name, expected) in [
+            (None, Some("b")),
+            (Some("a"), Some("a")),
+            (Some("a/m1"), Some("a")),
+            (Some("org/m2"), Some("c")),
+            (Some("c/org/m2"), Some("c")),
+            // Two have it.
+            (Some("m1"), None),
+            (Some("m2"), None),
+        ] {
+            let picked = models
+                .pick(&Caller::default(), name)
+                .ok()
+                .map(Provider::name);
+            assert_eq!(picked, expected, "{name:?}");
+        }
     }
 }

@@ -1,12 +1,12 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use twopass_core::chat::{Event, Reply, Sampling, ThinkTag};
+use twopass_core::chat::{Event, Reply, Sampling, StopReason, ThinkTag};
 use twopass_provider::config::TwoPassMode;
-use twopass_provider::{CallOptions, ErrorKind, Provider, Thinking, TurnItem};
+use twopass_provider::{CallOptions, ErrorKind, Provider, TurnItem};
 use twopass_wire::generate::encode_reply;
 
-use crate::args::{InvokeArgs, Shared, ThinkTagArg, TwoPassArg};
+use crate::args::{InvokeArgs, Shared, ThinkTagArg, TwoPassArg, thinking};
 use crate::failure::{Failure, exit_code, one_line, say};
 use crate::input::{self, Sources};
 use crate::{output, setup};
@@ -55,11 +55,7 @@ pub(crate) async fn run(shared: &Shared, args: InvokeArgs) -> Result<ExitCode, F
 
 fn options(args: &InvokeArgs) -> CallOptions {
     CallOptions {
-        thinking: match (args.thinking, args.no_thinking) {
-            (true, _) => Thinking::On,
-            (false, true) => Thinking::Off,
-            (false, false) => Thinking::ByConfig,
-        },
+        thinking: thinking(args.thinking, args.no_thinking),
         two_pass: args.two_pass.map(|mode| match mode {
             TwoPassArg::Auto => TwoPassMode::Auto,
             TwoPassArg::On => TwoPassMode::On,
@@ -188,8 +184,13 @@ impl Printer {
         for diagnostic in &reply.diagnostics {
             say(&format!("note: {}", diagnostic.message));
         }
+        if reply.reasoning_truncated {
+            say("note: the thinking budget cut the thought");
+        }
         if reply.answer_missing() {
             say("note: the turn ended without an answer");
+        } else if reply.stop_reason == StopReason::Length {
+            say("note: the cap cut the answer, --max-response-tokens raises it");
         }
         Ok(())
     }

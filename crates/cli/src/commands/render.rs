@@ -8,7 +8,7 @@ use twopass_provider::config::ProviderConfig;
 use twopass_provider::prompt::{facts_of_path, model_of_file, model_of_template, render};
 use twopass_provider::{CallOptions, Config};
 
-use crate::args::{RenderArgs, Shared};
+use crate::args::{RenderArgs, Shared, thinking};
 use crate::failure::Failure;
 use crate::input::{self, Sources};
 use crate::{output, setup};
@@ -16,8 +16,9 @@ use crate::{output, setup};
 /// Prints the prompt that the model would see, up to where it goes on.
 pub(crate) fn run(shared: &Shared, args: &RenderArgs) -> Result<ExitCode, Failure> {
     let conversation = input::read(Sources {
-        messages: Some(&args.messages),
+        messages: args.messages.as_deref(),
         tools: args.tools.as_deref(),
+        prompt: args.prompt.as_deref(),
         ..Sources::default()
     })?;
     let config = setup::config(shared, args.provider.clone(), None)?;
@@ -39,6 +40,7 @@ pub(crate) fn run(shared: &Shared, args: &RenderArgs) -> Result<ExitCode, Failur
     let options = CallOptions {
         tools: conversation.tools,
         tool_choice: conversation.tool_choice,
+        thinking: thinking(args.thinking, args.no_thinking),
         ..CallOptions::default()
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok();

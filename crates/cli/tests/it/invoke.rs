@@ -169,6 +169,22 @@ fn a_turn_without_an_answer_is_a_negative_result() {
 }
 
 #[test]
+fn what_a_cap_cut_is_said() {
+    let place = Place::new();
+    let served = Served::start(Answer::new(
+        200,
+        "application/json",
+        r#"{"thinking":"Hm.","response":"Half an","finish_reason":"length","thinking_truncated":true}"#,
+    ));
+    config(&place, &served.url());
+    let ran = place.run(&["invoke", "Go"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "Half an\n"));
+    let notes = "note: the thinking budget cut the thought\n\
+                 note: the cap cut the answer, --max-response-tokens raises it\n";
+    assert!(ran.stderr.ends_with(notes), "{}", ran.stderr);
+}
+
+#[test]
 fn errors_of_the_server_are_one_line() {
     let place = Place::new();
     let served = Served::start(Answer::new(200, "application/json", "garbage"));
