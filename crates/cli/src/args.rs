@@ -43,6 +43,10 @@ pub(crate) enum Command {
     Agent(AgentArgs),
     /// Print the tools of agents, in the form of any wire
     Tools(ToolsArgs),
+    /// Measure a provider: first token, tokens per second, budgets
+    Bench(BenchArgs),
+    /// Find the thinking budget that a set of questions needs
+    Sweep(SweepArgs),
     /// Print the vector of each line of stdin
     Embed(EmbedArgs),
     /// List and make the keys of the server
@@ -350,6 +354,84 @@ pub(crate) enum MemoryStrategyArg {
     PatchAndReplace,
     AppendAndDelete,
     Update,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BenchArgs {
+    /// The configured provider to measure
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Option<String>,
+    /// Its model, instead of the configured one
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Turns at a time, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
+          value_parser = cap_from_1)]
+    pub(crate) concurrency: Vec<u32>,
+    /// Turns of each kind of work
+    #[arg(long, value_name = "R", default_value = "5", allow_negative_numbers = true,
+          value_parser = cap_from_1)]
+    pub(crate) requests: u32,
+    /// Most tokens of an answer
+    #[arg(long, value_name = "N", default_value = "64", allow_negative_numbers = true,
+          value_parser = cap_from_1)]
+    pub(crate) max_response_tokens: u32,
+    /// Words of the long prompt and of the shared beginning; 0 leaves them out
+    #[arg(long, value_name = "N", default_value = "800", allow_negative_numbers = true,
+          value_parser = cap_from_0)]
+    pub(crate) long_words: u32,
+    /// Thinking budgets, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,32,128",
+          value_parser = cap_from_0)]
+    pub(crate) budgets: Vec<u32>,
+    /// Same seed, same prompts [default: others each time]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SweepArgs {
+    /// Questions with their answers, a JSON object per line: `prompt` or `messages`, `answer`, and
+    /// if need be `match` (exact, contains, number, regex, json), `tolerance`, `id`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) dataset: PathBuf,
+    /// The budgets: most tokens of a thought, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,32,64,128,256",
+          value_parser = cap_from_0)]
+    pub(crate) budgets: Vec<u32>,
+    /// The configured provider to ask
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Option<String>,
+    /// Its model, instead of the configured one
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Most tokens of the answer, 1 or more [default: the provider's]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = cap_from_1)]
+    pub(crate) max_response_tokens: Option<u32>,
+    /// Ask each question so often at each budget, with another seed each time
+    #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true,
+          value_parser = cap_from_1)]
+    pub(crate) repeats: u32,
+    /// Turns at a time
+    #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true,
+          value_parser = cap_from_1)]
+    pub(crate) concurrency: u32,
+    /// Same seed, same answers; the budgets share it
+    #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true,
+          value_parser = seed)]
+    pub(crate) seed: u64,
+    /// Randomness, 0 = none [default: the provider's]
+    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = temperature)]
+    pub(crate) temperature: Option<f32>,
+    /// Ask only the first so many questions
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = cap_from_1)]
+    pub(crate) limit: Option<u32>,
+    /// Keep every turn in this file; a run goes on from the turns that are in it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) records: Option<PathBuf>,
+    /// Draw the result as SVG too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -53,6 +53,8 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Command::Chat(args) => commands::chat::run(&shared, args).await,
             Command::Agent(args) => commands::agent::run(&shared, args).await,
             Command::Tools(args) => commands::tools::run(&shared, args).await,
+            Command::Bench(args) => commands::bench::run(&shared, args).await,
+            Command::Sweep(args) => commands::sweep::run(&shared, args).await,
             Command::Embed(args) => commands::embed::run(&shared, args).await,
             Command::Keys(args) => commands::keys::run(&shared, args),
             Command::Models(args) => commands::models::run(&shared, args).await,

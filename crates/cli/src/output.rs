@@ -19,11 +19,15 @@ pub(crate) fn piece(text: &str) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
+/// Whether `NO_COLOR` asks for text without colours.
+pub(crate) fn is_plain() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
 /// Prints reasoning to stderr, dim on a terminal that has colours.
 pub(crate) fn reasoning(text: &str) {
     let mut err = io::stderr().lock();
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let _ = if err.is_terminal() && !plain {
+    let _ = if err.is_terminal() && !is_plain() {
         write!(err, "\x1b[2m{text}\x1b[0m")
     } else {
         write!(err, "{text}")

@@ -17,6 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("twopass-tools", &["twopass-core"]),
     ("twopass-provider", &["twopass-wire", "twopass-engine"]),
     ("twopass-agent", &["twopass-provider", "twopass-tools"]),
+    ("twopass-measure", &["twopass-provider"]),
     ("twopass-store", &[]),
     ("twopass-server", &["twopass-agent", "twopass-store"]),
     ("twopass-tui", &["twopass-agent"]),
@@ -25,7 +26,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("twopass-cases", &["twopass-server", "twopass-replay"]),
     ("twopass-fuzz", &["twopass-wire"]),
     ("twopass", &["twopass-agent"]),
-    ("twopass-cli", &["twopass-server", "twopass-tui", "twopass"]),
+    (
+        "twopass-cli",
+        &[
+            "twopass-server",
+            "twopass-tui",
+            "twopass-measure",
+            "twopass",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -11,7 +11,7 @@ use twopass_tui::{App, Chat, ChatParts, Session, Switch, Theme, run_lines, run_s
 use crate::agents::{self, Assembled};
 use crate::args::{AgentFlags, ChatArgs, Shared};
 use crate::failure::{Failure, NEGATIVE};
-use crate::setup;
+use crate::{output, setup};
 
 /// Talks until the person leaves; line by line if stdin or stdout is no terminal. Exit code 1:
 /// a message had no answer.
@@ -41,7 +41,7 @@ pub(crate) async fn run(shared: &Shared, args: ChatArgs) -> Result<ExitCode, Fai
         .map_err(|error| Failure::of(ErrorKind::Io, error.to_string()).with_param("--resume"))?;
     let is_screen = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let all_answered = if is_screen {
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let plain = output::is_plain();
         let theme = if plain { Theme::PLAIN } else { Theme::COLOR };
         let app = App::resumed(chat.about(), theme, &restored);
         run_screen(chat, app).await?;

@@ -14,6 +14,7 @@ mod files;
 mod invoke;
 mod keys;
 mod mcp;
+mod measuring;
 mod memory;
 mod parse;
 mod real_model;
