@@ -8,6 +8,7 @@
 mod files;
 mod workspace;
 
+mod client;
 mod fixtures;
 mod mcp;
 mod package;
@@ -18,6 +19,7 @@ mod server;
 mod setup;
 
 mod bench;
+mod bench_calls;
 mod bench_gateway;
 mod ci;
 mod clients;
@@ -37,7 +39,8 @@ usage: cargo xtask COMMAND
   demo              set up, build, run a budgeted turn and a tool call on a real model
   test [ARGUMENTS]  set up, then run every test (or what the arguments of `cargo test` select)
   ci                format, clippy, docs, tidy, tests
-  bench             speed beside llama.cpp's own server, on the same file
+  bench-engine      speed beside llama.cpp's own server, on the same file, and the memory's limit
+  bench-calls       function calling beside it, on the tasks of a public leaderboard (BFCL)
   bench-gateway     what the server costs beside a bare proxy and other gateways
   test-peers        turns against llama.cpp's server and vLLM, which it installs
   bench-python      what a stream costs through the Python package, beside the Rust client
@@ -73,7 +76,8 @@ fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Failed);
     };
     match command.as_str() {
-        "bench" => bench::run(&workspace, rest),
+        "bench-engine" => bench::run(&workspace, rest),
+        "bench-calls" => bench_calls::run(&workspace, rest),
         "bench-gateway" => bench_gateway::run(&workspace, rest),
         "bench-python" => package::bench(&workspace, rest),
         "demo" => demo::run(&workspace, rest),

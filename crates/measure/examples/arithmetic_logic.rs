@@ -22,9 +22,12 @@ fn main() {
     print!("{}", lines());
 }
 
+/// Makes one question.
+type Make = fn(&mut Random) -> Value;
+
 /// The whole set as JSON lines.
 pub(crate) fn lines() -> String {
-    let kinds: [(&str, fn(&mut Random) -> Value); 8] = [
+    let kinds: [(&str, Make); 8] = [
         ("sum", sum),
         ("story", story),
         ("product", product),

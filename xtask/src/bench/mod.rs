@@ -1,51 +1,65 @@
-//! `cargo xtask bench`: our server and llama.cpp's own, side by side on the same file.
+//! `cargo xtask bench-engine`: our server and others, side by side on the same model.
 //!
-//! Both run at once, each on the same number of threads, and are asked in turn, so that what
-//! else the machine does hits both. Each run has a prompt that was never seen, so neither has
-//! anything to reuse. Medians and ratios of pairs are printed: on a shared machine single
-//! figures mean little.
+//! All run at once, each on the same number of threads, and are asked in turn, so that what
+//! else the machine does hits all of them. Medians and ratios of pairs are printed, of time
+//! and of processor time: on a shared machine single figures mean little.
 
-mod client;
+mod ask;
+mod machine;
+mod workloads;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::peers::LlamaServer;
+use crate::peers::{LlamaServer, VllmServer};
 use crate::server::{Server, free_port};
 use crate::workspace::{Workspace, run as run_command};
 use crate::{Outcome, fixtures, setup};
 
-use client::Event;
+use ask::Side;
 
-/// Streams of the concurrent workload.
-const STREAMS: usize = 8;
 /// Room for a prompt and an answer, per stream.
-const TOKENS_PER_STREAM: u32 = 2048;
+const TOKENS_PER_STREAM: u32 = 4096;
 
 struct Options {
     threads: u32,
     rounds: usize,
+    streams: Vec<usize>,
     prompt_words: usize,
+    long_words: usize,
+    prefix_words: usize,
     tokens: u32,
+    budgets: Vec<u32>,
+    only: Vec<String>,
+    peers: Vec<String>,
     model: Option<PathBuf>,
+    program: Option<PathBuf>,
     release: bool,
 }
 
 impl Options {
-    const USAGE: &str = "bench [--threads 1] [--rounds 3] [--prompt-words 300] [--tokens 64] \
-                         [--model FILE.gguf] [--release]";
+    const USAGE: &str = "bench-engine [--threads 1] [--rounds 3] [--streams 1,2,4,8,16] \
+         [--prompt-words 300] [--long-words 2000] [--prefix-words 1900] [--tokens 64] \
+         [--budgets 0,64,256] [--only streams,long,prefix,grammar,budgets,alone] \
+         [--peers llamacpp,vllm] [--model FILE.gguf] [--program TWOPASS] [--release]";
 
     fn parse(arguments: &[String]) -> anyhow::Result<Self> {
         let mut options = Self {
             threads: 1,
             rounds: 3,
+            streams: vec![1, 2, 4, 8, 16],
             prompt_words: 300,
+            long_words: 2000,
+            prefix_words: 1900,
             tokens: 64,
+            budgets: vec![0, 64, 256],
+            only: workloads::KINDS.map(str::to_owned).into(),
+            peers: vec!["llamacpp".to_owned()],
             model: None,
+            program: None,
             release: false,
         };
         let mut rest = arguments.iter();
@@ -58,23 +72,59 @@ impl Options {
                 .next()
                 .with_context(|| format!("usage: {}", Self::USAGE))?;
             let wrong = || format!("`{value}` is no value of {name}; usage: {}", Self::USAGE);
-            match name.as_str() {
-                "--threads" => options.threads = value.parse().with_context(wrong)?,
-                "--rounds" => options.rounds = value.parse().with_context(wrong)?,
-                "--prompt-words" => options.prompt_words = value.parse().with_context(wrong)?,
-                "--tokens" => options.tokens = value.parse().with_context(wrong)?,
-                "--model" => options.model = Some(PathBuf::from(value)),
-                _ => bail!("unknown option `{name}`; usage: {}", Self::USAGE),
-            }
+            options.set(name, value).with_context(wrong)?;
         }
-        if options.threads == 0 || options.rounds == 0 || options.tokens < 2 {
-            bail!("threads and rounds must be at least 1, tokens at least 2");
-        }
+        options.check()?;
         Ok(options)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> anyhow::Result<()> {
+        let list = value.split(',');
+        match name {
+            "--threads" => self.threads = value.parse()?,
+            "--rounds" => self.rounds = value.parse()?,
+            "--streams" => self.streams = list.map(str::parse).collect::<Result<_, _>>()?,
+            "--prompt-words" => self.prompt_words = value.parse()?,
+            "--long-words" => self.long_words = value.parse()?,
+            "--prefix-words" => self.prefix_words = value.parse()?,
+            "--tokens" => self.tokens = value.parse()?,
+            "--budgets" => self.budgets = list.map(str::parse).collect::<Result<_, _>>()?,
+            "--only" => self.only = list.map(str::to_owned).collect(),
+            "--peers" => self.peers = list.map(str::to_owned).collect(),
+            "--model" => self.model = Some(PathBuf::from(value)),
+            "--program" => self.program = Some(PathBuf::from(value)),
+            _ => bail!("unknown option"),
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        if self.threads == 0 || self.rounds == 0 || self.tokens < 2 || self.streams.contains(&0) {
+            bail!("threads, rounds and streams must be at least 1, tokens at least 2");
+        }
+        let known = |kind: &String| workloads::KINDS.contains(&kind.as_str()) || kind == ALONE;
+        if let Some(kind) = self.only.iter().find(|kind| !known(kind)) {
+            bail!("unknown work `{kind}`; usage: {}", Self::USAGE);
+        }
+        let words = self.long_words.max(self.prefix_words);
+        // Words of the prompts are one or two tokens each.
+        if words * 2 > TOKENS_PER_STREAM as usize + 100 {
+            bail!("at most {} words", TOKENS_PER_STREAM / 2);
+        }
+        Ok(())
+    }
+
+    /// The most streams that any of the work has.
+    fn max_streams(&self) -> usize {
+        let works = workloads::workloads(self).into_iter();
+        works.map(|work| work.n_streams).max().unwrap_or(1)
     }
 }
 
-/// `cargo xtask bench`
+/// The work without a server: the engine alone.
+const ALONE: &str = "alone";
+
+/// `cargo xtask bench-engine`
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<Outcome> {
     let options = Options::parse(arguments)?;
     setup::require_build()?;
@@ -85,51 +135,86 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result
         None => fixtures::smollm2(workspace)?,
     };
     let profile: &[&str] = if options.release { &["--release"] } else { &[] };
-    let words = [&["--package=twopass-cli", "--bin=twopass"], profile].concat();
-    let twopass = workspace.build(&words, "twopass")?;
-    let example = [
-        &["--package=twopass-engine", "--example=engine_bench"],
-        profile,
-    ]
-    .concat();
-    let engine_bench = workspace.build(&example, "engine_bench")?;
-    let scratch = workspace.scratch("bench")?;
-    {
-        let ours = start_ours(&twopass, &model, &options, scratch.path())?;
-        let peer = start_peer(workspace, &model, &options, scratch.path())?;
-        let sides = [
-            Side {
-                address: ours.address.clone(),
-                api: Api::Generate,
-            },
-            Side {
-                address: peer.address.clone(),
-                api: Api::Chat,
-            },
-        ];
-        compare(&sides, &model, &options)?;
+    let bandwidth = machine::read_bandwidth(options.threads);
+    if options.only.iter().any(|kind| kind != ALONE) {
+        let twopass = match &options.program {
+            Some(path) => path.clone(),
+            None => {
+                let words = [&["--package=twopass-cli", "--bin=twopass"], profile].concat();
+                workspace.build(&words, "twopass")?
+            }
+        };
+        compare(workspace, (&twopass, &model, bandwidth), &options)?;
     }
-    println!("\nThe engine alone, in this process:");
-    let mut command = Command::new(engine_bench);
-    command.arg(&model).arg(options.threads.to_string());
-    run_command(&mut command)?;
+    if options.only.iter().any(|kind| kind == ALONE) {
+        let example = ["--package=twopass-engine", "--example=engine_bench"];
+        let engine_bench = workspace.build(&[&example, profile].concat(), "engine_bench")?;
+        println!("\nThe engine alone, in a process of its own:");
+        let mut command = Command::new(engine_bench);
+        command.arg(&model).arg(options.threads.to_string());
+        run_command(&mut command)?;
+    }
     Ok(Outcome::Done)
 }
 
-fn start_ours(
-    twopass: &Path,
-    model: &Path,
+fn compare(
+    workspace: &Workspace,
+    (twopass, model, bandwidth): (&Path, &Path, f64),
     options: &Options,
+) -> anyhow::Result<()> {
+    let scratch = workspace.scratch("bench-engine")?;
+    let folder = scratch.path();
+    let mut sides = vec![ours(twopass, (model, options), folder)?];
+    for name in &options.peers {
+        sides.push(match name.as_str() {
+            "llamacpp" => llama_server(workspace, (model, options), folder)?,
+            "vllm" if options.model.is_none() => vllm(workspace, options, folder)?,
+            "vllm" => bail!("vLLM is measured with the default model only"),
+            other => bail!("unknown peer `{other}`; usage: {}", Options::USAGE),
+        });
+    }
+    let measured = workloads::run(&sides, options)?;
+    println!(
+        "{}, {} thread(s) each, medians of {} rounds; ratios over 1 are in our favour",
+        model.file_name().unwrap_or_default().display(),
+        options.threads,
+        options.rounds
+    );
+    for (number, peer) in sides.iter().enumerate().skip(1) {
+        measured.print(&sides[0], (number, peer));
+    }
+    // Once more: other work may have slowed the first.
+    let bandwidth = bandwidth.max(machine::read_bandwidth(options.threads));
+    let n_bytes = std::fs::metadata(model)?.len() as f64;
+    let limit = bandwidth / n_bytes;
+    println!(
+        "\nmemory: {:.1} GB/s read by {} thread(s); a token reads the {:.0} MB of the model once, \
+         so one stream makes at most {limit:.0} tokens per second",
+        bandwidth / 1e9,
+        options.threads,
+        n_bytes / 1e6
+    );
+    if let Some(speed) = measured.single_stream() {
+        println!("one stream reaches {:.0} % of that", 100.0 * speed / limit);
+    }
+    Ok(())
+}
+
+fn ours(
+    twopass: &Path,
+    (model, options): (&Path, &Options),
     folder: &Path,
-) -> anyhow::Result<Server> {
+) -> anyhow::Result<Side> {
+    let streams = options.max_streams();
     let provider = json!({
         "name": "local",
         "provider_backend": "embedded",
         "model_name": model,
+        "generation_config": {"two_pass": false},
         "engine_config": {
             "threads": options.threads,
-            "context_tokens": u64::from(TOKENS_PER_STREAM) * STREAMS as u64,
-            "max_streams": STREAMS,
+            "context_tokens": u64::from(TOKENS_PER_STREAM) * streams as u64,
+            "max_streams": streams,
         },
     });
     let config = folder.join("twopass.yaml");
@@ -140,316 +225,55 @@ fn start_ours(
         .args(["serve", "--host=127.0.0.1", "--config"])
         .arg(config);
     command.arg(format!("--port={}", free_port()?));
-    Server::start(command, &folder.join("twopass.log"))
+    Ok(Side {
+        name: "twopass",
+        server: Server::start(command, &folder.join("twopass.log"))?,
+        is_ours: true,
+        max_streams: streams,
+        model: "local",
+    })
 }
 
-fn start_peer(
+fn llama_server(
     workspace: &Workspace,
-    model: &Path,
-    options: &Options,
+    (model, options): (&Path, &Options),
     folder: &Path,
-) -> anyhow::Result<Server> {
+) -> anyhow::Result<Side> {
+    let streams = options.max_streams();
     let server = LlamaServer {
         threads: options.threads,
-        streams: STREAMS,
+        streams,
         tokens_per_stream: TOKENS_PER_STREAM,
         embeddings: false,
     };
-    server.start(workspace, model, &folder.join("llama-server.log"))
-}
-
-/// Which request a server takes.
-#[derive(Clone, Copy)]
-enum Api {
-    /// Our `/generate`, one pass.
-    Generate,
-    /// Chat Completions of llama.cpp's server.
-    Chat,
-}
-
-/// One of the two servers.
-struct Side {
-    address: String,
-    api: Api,
-}
-
-/// What one stream did.
-struct Timing {
-    started: Instant,
-    first: Instant,
-    ended: Instant,
-    prompt_tokens: u64,
-    tokens: u64,
-}
-
-/// Tokens per second.
-#[derive(Clone, Copy)]
-struct Rates {
-    prefill: f64,
-    generation: f64,
-    prompt_tokens: u64,
-    tokens: u64,
-}
-
-fn compare(sides: &[Side; 2], model: &Path, options: &Options) -> anyhow::Result<()> {
-    let mut run = 0;
-    let mut next_run = || {
-        run += 1;
-        run
-    };
-    for side in sides {
-        // Page the file in and warm both up; not counted.
-        measure(side, 1, next_run(), options)?;
-    }
-    let workloads = [1, STREAMS];
-    let mut rates: [[Vec<Rates>; 2]; 2] = Default::default();
-    for round in 0..options.rounds {
-        eprintln!("round {} of {}", round + 1, options.rounds);
-        for (workload, n_streams) in workloads.into_iter().enumerate() {
-            // The same prompt for both, the other order each round.
-            let run = next_run();
-            let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-            for side in order {
-                let measured = measure(&sides[side], n_streams, run, options)?;
-                rates[workload][side].push(measured);
-            }
-        }
-    }
-    let name = model.file_name().unwrap_or_default().display();
-    println!(
-        "{name}, {} thread(s) each, medians of {} rounds",
-        options.threads, options.rounds
-    );
-    println!("tokens per second        twopass  llama-server   ratio  (each round)");
-    for (workload, n_streams) in workloads.into_iter().enumerate() {
-        let [ours, peer] = &rates[workload];
-        let label = if n_streams == 1 {
-            "1 stream"
-        } else {
-            "8 streams"
-        };
-        let generation = if n_streams == 1 { "decode" } else { "total" };
-        print_row(label, "prefill", ours, peer, |rates| rates.prefill);
-        print_row(label, generation, ours, peer, |rates| rates.generation);
-        let tokens = |rates: &[Rates]| {
-            let median = median(rates.iter().map(|rates| rates.tokens as f64).collect());
-            format!(
-                "{median:.0} of {}",
-                u64::from(options.tokens) * n_streams as u64
-            )
-        };
-        let prompt = |rates: &[Rates]| rates.first().map_or(0, |rates| rates.prompt_tokens);
-        println!(
-            "  prompt tokens computed {} and {}, generated {} and {}",
-            prompt(ours),
-            prompt(peer),
-            tokens(ours),
-            tokens(peer)
-        );
-    }
-    Ok(())
-}
-
-fn print_row(label: &str, what: &str, ours: &[Rates], peer: &[Rates], rate: fn(&Rates) -> f64) {
-    let pairs = || {
-        ours.iter()
-            .zip(peer)
-            .map(|(ours, peer)| rate(ours) / rate(peer))
-    };
-    let each: Vec<String> = pairs().map(|ratio| format!("{ratio:.2}")).collect();
-    println!(
-        "{label:<11} {what:<10} {:>9.1} {:>13.1} {:>7.2}  ({})",
-        median(ours.iter().map(rate).collect()),
-        median(peer.iter().map(rate).collect()),
-        median(pairs().collect()),
-        each.join(" "),
-    );
-}
-
-/// The middle value; the mean of both middle values of an even number.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => values[middle],
-        _ => f64::midpoint(values[middle - 1], values[middle]),
-    }
-}
-
-/// Asks one server with that many streams at once. Several streams share out the prompt words,
-/// so that their total throughput is not all prefill.
-fn measure(side: &Side, n_streams: usize, run: usize, options: &Options) -> anyhow::Result<Rates> {
-    let n_words = options.prompt_words / n_streams;
-    let timings: Vec<Timing> = std::thread::scope(|scope| {
-        let streams: Vec<_> = (0..n_streams)
-            .map(|stream| scope.spawn(move || ask(side, &prompt(run, stream, n_words), options)))
-            .collect();
-        streams
-            .into_iter()
-            .map(|stream| stream.join().unwrap_or_else(|_| bail!("a stream panicked")))
-            .collect::<anyhow::Result<_>>()
-    })?;
-    rates(&timings).context("no stream was measured")
-}
-
-fn rates(timings: &[Timing]) -> Option<Rates> {
-    let started = timings.iter().map(|timing| timing.started).min()?;
-    let all_first = timings.iter().map(|timing| timing.first).max()?;
-    let ended = timings.iter().map(|timing| timing.ended).max()?;
-    let prompt_tokens: u64 = timings.iter().map(|timing| timing.prompt_tokens).sum();
-    let tokens: u64 = timings.iter().map(|timing| timing.tokens).sum();
-    let generation = match timings {
-        // The first token belongs to the prefill.
-        [one] => (one.tokens - 1) as f64 / (one.ended - one.first).as_secs_f64(),
-        _ => tokens as f64 / (ended - started).as_secs_f64(),
-    };
-    let prefill = prompt_tokens as f64 / (all_first - started).as_secs_f64();
-    Some(Rates {
-        prefill,
-        generation,
-        prompt_tokens,
-        tokens,
+    Ok(Side {
+        name: "llama-server",
+        server: server.start(workspace, model, &folder.join("llama-server.log"))?,
+        is_ours: false,
+        max_streams: streams,
+        model: "local",
     })
 }
 
-/// A text of ordinary words that no other run or stream shares the beginning of.
-fn prompt(run: usize, stream: usize, n_words: usize) -> String {
-    const WORDS: [&str; 16] = [
-        "river", "stone", "morning", "letter", "garden", "winter", "market", "silver", "window",
-        "forest", "captain", "bread", "island", "music", "shadow", "harvest",
-    ];
-    // A fixed generator, so that every bench asks the same.
-    let mut state = (run * 64 + stream) as u64 + 1;
-    let mut next = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        WORDS[(state >> 33) as usize % WORDS.len()]
+fn vllm(workspace: &Workspace, options: &Options, folder: &Path) -> anyhow::Result<Side> {
+    let max_streams = options.max_streams();
+    let server = VllmServer {
+        threads: options.threads,
+        streams: max_streams,
+        tokens_per_stream: TOKENS_PER_STREAM,
     };
-    let words: Vec<&str> = (0..n_words).map(|_| next()).collect();
-    format!(
-        "{run}.{stream}: {}. Write a very long story with all of these words, at least ten pages.",
-        words.join(" ")
-    )
-}
-
-fn ask(side: &Side, prompt: &str, options: &Options) -> anyhow::Result<Timing> {
-    let mut body = json!({
-        "messages": [{"role": "user", "content": prompt}],
-        "stream": true,
-        "max_tokens": options.tokens,
-        "temperature": 0.7, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "seed": 7,
-    });
-    let path = match side.api {
-        Api::Generate => {
-            body["two_pass"] = json!(false);
-            body["max_response_tokens"] = json!(options.tokens);
-            "/generate"
-        }
-        Api::Chat => {
-            body["cache_prompt"] = json!(false);
-            body["ignore_eos"] = json!(true);
-            body["stream_options"] = json!({"include_usage": true});
-            "/v1/chat/completions"
-        }
-    };
-    let started = Instant::now();
-    let (mut first, mut last, mut usage) = (None, started, None);
-    client::post(&side.address, path, &body, |event| {
-        if event.name == "error" || event.data.get("error").is_some() {
-            bail!("the server reported {}", event.data);
-        }
-        if has_text(&event, side.api) {
-            first.get_or_insert(event.at);
-            last = event.at;
-        }
-        if event.data["usage"].is_object() {
-            usage = Some(event.data["usage"].clone());
-        }
-        Ok(())
-    })?;
-    let usage = usage.context("the server reported no usage")?;
-    let (prompt_tokens, tokens) = counts(&usage, side.api);
-    let first = first.context("the server sent no text")?;
-    if tokens < 2 {
-        bail!("the server generated {tokens} token(s), too few to measure");
-    }
-    Ok(Timing {
-        started,
-        first,
-        ended: last,
-        prompt_tokens,
-        tokens,
+    Ok(Side {
+        name: "vLLM",
+        server: server.start(workspace, &folder.join("vllm.log"))?,
+        is_ours: false,
+        max_streams,
+        model: VllmServer::MODEL,
     })
-}
-
-fn has_text(event: &Event, api: Api) -> bool {
-    match api {
-        Api::Generate => event.name == "text",
-        Api::Chat => event.data["choices"][0]["delta"]["content"].is_string(),
-    }
-}
-
-/// Prompt tokens that were computed, and tokens generated.
-fn counts(usage: &Value, api: Api) -> (u64, u64) {
-    let number = |value: &Value| value.as_u64().unwrap_or_default();
-    let prompt = number(&usage["prompt_tokens"]);
-    let (cached, tokens) = match api {
-        Api::Generate => (&usage["cached_tokens"], &usage["response_tokens"]),
-        Api::Chat => (
-            &usage["prompt_tokens_details"]["cached_tokens"],
-            &usage["completion_tokens"],
-        ),
-    };
-    (prompt.saturating_sub(number(cached)), number(tokens))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    #[test]
-    fn medians() {
-        assert!(median(vec![]).is_nan());
-        for (values, expect) in [(vec![3.0, 1.0, 2.0], 2.0), (vec![4.0, 1.0], 2.5)] {
-            assert!((median(values) - expect).abs() < 1e-9);
-        }
-    }
-
-    #[test]
-    fn rates_of_one_and_of_several_streams() {
-        let started = Instant::now();
-        let at = |seconds| started + Duration::from_secs(seconds);
-        let timing = |first, ended| Timing {
-            started,
-            first: at(first),
-            ended: at(ended),
-            prompt_tokens: 100,
-            tokens: 21,
-        };
-        let one = rates(&[timing(2, 12)]).unwrap();
-        assert!((one.prefill - 50.0).abs() < 1e-9 && (one.generation - 2.0).abs() < 1e-9);
-        let two = rates(&[timing(1, 6), timing(4, 12)]).unwrap();
-        assert!((two.prefill - 50.0).abs() < 1e-9 && (two.generation - 3.5).abs() < 1e-9);
-        assert!(rates(&[]).is_none());
-    }
-
-    #[test]
-    fn prompts_share_no_beginning() {
-        let first = prompt(1, 0, 50);
-        assert_eq!(first, prompt(1, 0, 50));
-        for other in [prompt(1, 1, 50), prompt(2, 0, 50)] {
-            let shared = first
-                .bytes()
-                .zip(other.bytes())
-                .take_while(|(a, b)| a == b)
-                .count();
-            assert!(shared < 4, "{other}");
-        }
-    }
 
     #[test]
     fn options_are_checked() {
@@ -458,16 +282,18 @@ mod tests {
                 .map(str::to_owned)
                 .collect::<Vec<_>>()
         };
-        let options = Options::parse(&words("--threads 2 --release --rounds 5")).unwrap();
-        assert_eq!(
-            (options.threads, options.rounds, options.release),
-            (2, 5, true)
-        );
+        let options = Options::parse(&words("--threads 2 --release --streams 1,4 --only streams"));
+        let options = options.unwrap();
+        assert_eq!((options.threads, options.release), (2, true));
+        assert_eq!(options.max_streams(), 4);
         for bad in [
             "--threads",
             "--threads x",
             "--rounds 0",
             "--tokens 1",
+            "--streams 0",
+            "--only everything",
+            "--long-words 9000",
             "--unknown 3",
         ] {
             assert!(Options::parse(&words(bad)).is_err(), "{bad}");

@@ -18,6 +18,7 @@ use crate::workspace::Workspace;
 use crate::{Outcome, setup};
 
 pub(crate) use llamacpp::LlamaServer;
+pub(crate) use vllm::VllmServer;
 
 /// A server of others, running.
 struct Peer {

@@ -20,7 +20,7 @@ use crate::workspace::{Workspace, run_quiet};
 
 const VERSION: &str = "0.32.0";
 const UV_VERSION: &str = "0.13.9";
-const MODEL: &str = "smollm2-135m";
+const MODEL: &str = VllmServer::MODEL;
 /// What the packages take, and as much again while they are unpacked, in kibibytes.
 const NEEDED_KIB: u64 = 20 << 20;
 /// What else is installed: to read GGUF files. `accelerate` and `gguf` bring nothing with them.
@@ -30,11 +30,65 @@ const NEVER: [&str; 3] = ["torchaudio", "torchvision", "torchcodec"];
 /// From the line that names the address to the first connection.
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 
+/// How the server is started: with the small model, in 16-bit numbers.
+pub(crate) struct VllmServer {
+    pub(crate) threads: u32,
+    pub(crate) streams: usize,
+    pub(crate) tokens_per_stream: u32,
+}
+
+impl VllmServer {
+    /// The model's name there.
+    pub(crate) const MODEL: &str = "smollm2-135m";
+
+    /// Installs the server and makes the model if need be, and starts it.
+    pub(crate) fn start(&self, workspace: &Workspace, log: &Path) -> anyhow::Result<Server> {
+        let site = site(workspace)?;
+        let model = model(workspace, &site)?;
+        self.start_installed((&site, &model), log)
+    }
+
+    fn start_installed(&self, (site, model): (&Path, &Path), log: &Path) -> anyhow::Result<Server> {
+        const MAIN: &str =
+            "import sys; from vllm.entrypoints.cli.main import main; sys.exit(main())";
+        let mut command = python();
+        command.args(["-c", MAIN, "serve"]).arg(model);
+        command.args(["--served-model-name", MODEL, "--host=127.0.0.1"]);
+        command.arg(format!("--port={}", free_port()?));
+        command.args([
+            "--dtype=bfloat16".to_owned(),
+            format!("--max-model-len={}", self.tokens_per_stream),
+            format!("--max-num-seqs={}", self.streams),
+        ]);
+        // Blocks of the prefix cache: the smallest that it takes on the CPU, since prompts are short.
+        command.arg("--block-size=32");
+        // Compiling would take minutes; the other switches keep it one process on one thread.
+        command.args(["--enforce-eager", "--distributed-executor-backend=uni"]);
+        command.args(["--no-async-scheduling", "--enable-prompt-tokens-details"]);
+        command.args(["--enable-auto-tool-choice", "--tool-call-parser=hermes"]);
+        environment(&mut command, (site, self.threads));
+        let server = Server::start(command, log)?;
+        let started = Instant::now();
+        while TcpStream::connect(&server.address).is_err() {
+            if started.elapsed() > LISTEN_LIMIT {
+                bail!("nobody listens on {}", server.address);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(server)
+    }
+}
+
 /// Turns by every means that this server supports.
 pub(super) fn turns(workspace: &Workspace, folder: &Path) -> anyhow::Result<Peer> {
     let site = site(workspace)?;
     let model = model(workspace, &site)?;
-    let server = start(&site, &model, &folder.join("vllm.log"))?;
+    let server = VllmServer {
+        threads: 1,
+        streams: 4,
+        tokens_per_stream: 2048,
+    };
+    let server = server.start_installed((&site, &model), &folder.join("vllm.log"))?;
     let entry = |means: &str, backend: &str, keys| json!({"means": means, "provider": provider(&server.address, backend, MODEL, keys)});
     let entries = vec![
         // vLLM tells nobody the template of its model.
@@ -54,39 +108,10 @@ pub(super) fn turns(workspace: &Workspace, folder: &Path) -> anyhow::Result<Peer
     })
 }
 
-fn start(site: &Path, model: &Path, log: &Path) -> anyhow::Result<Server> {
-    const MAIN: &str = "import sys; from vllm.entrypoints.cli.main import main; sys.exit(main())";
-    let mut command = python();
-    command.args(["-c", MAIN, "serve"]).arg(model);
-    command.args(["--served-model-name", MODEL, "--host=127.0.0.1"]);
-    command.arg(format!("--port={}", free_port()?));
-    command.args([
-        "--dtype=bfloat16",
-        "--max-model-len=2048",
-        "--max-num-seqs=4",
-    ]);
-    // Blocks of the prefix cache: the smallest that it takes on the CPU, since prompts are short.
-    command.arg("--block-size=32");
-    // Compiling would take minutes; the other switches keep it one process on one thread.
-    command.args(["--enforce-eager", "--distributed-executor-backend=uni"]);
-    command.args(["--no-async-scheduling", "--enable-prompt-tokens-details"]);
-    command.args(["--enable-auto-tool-choice", "--tool-call-parser=hermes"]);
-    environment(&mut command, site);
-    let server = Server::start(command, log)?;
-    let started = Instant::now();
-    while TcpStream::connect(&server.address).is_err() {
-        if started.elapsed() > LISTEN_LIMIT {
-            bail!("nobody listens on {}", server.address);
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    Ok(server)
-}
-
-fn environment(command: &mut Command, site: &Path) {
+fn environment(command: &mut Command, (site, threads): (&Path, u32)) {
     command.env("PYTHONPATH", site);
+    command.env("OMP_NUM_THREADS", threads.to_string());
     for (name, value) in [
-        ("OMP_NUM_THREADS", "1"),
         ("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
         ("VLLM_CPU_KVCACHE_SPACE", "1"),
         ("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),
@@ -149,7 +174,7 @@ fn model(workspace: &Workspace, site: &Path) -> anyhow::Result<PathBuf> {
         .arg(workspace.root.join("xtask/python/make_smollm2_hf.py"))
         .arg(source)
         .arg(&part);
-    environment(&mut command, site);
+    environment(&mut command, (site, 1));
     run_quiet(&mut command)?;
     move_into_place(&part, &folder)?;
     Ok(folder)

@@ -1,4 +1,5 @@
-//! A small HTTP client for event streams: it stamps each event with the time it arrived.
+//! A small HTTP client: whole JSON answers, and event streams of which it stamps each event with
+//! the time it arrived.
 //!
 //! Written here because a measuring client must add nothing: no pool, no runtime, no buffering.
 
@@ -10,23 +11,35 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 /// No event may take longer.
-const IDLE_LIMIT: Duration = Duration::from_secs(300);
+const IDLE_LIMIT: Duration = Duration::from_secs(900);
 
 /// One event of a stream.
-pub(super) struct Event {
-    pub(super) at: Instant,
+pub(crate) struct Event {
+    pub(crate) at: Instant,
     /// The `event:` line; empty if there was none.
-    pub(super) name: String,
-    pub(super) data: Value,
+    pub(crate) name: String,
+    pub(crate) data: Value,
 }
 
 /// Posts a body and hands on each event whose data is JSON, until the server ends the stream.
-pub(super) fn post(
+pub(crate) fn post(
     address: &str,
     path: &str,
     body: &Value,
     mut handle: impl FnMut(Event) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    read_events(open(address, path, body)?, &mut handle)
+}
+
+/// Posts a body and gives the JSON that comes back.
+pub(crate) fn post_whole(address: &str, path: &str, body: &Value) -> anyhow::Result<Value> {
+    let mut answer = String::new();
+    open(address, path, body)?.read_to_string(&mut answer)?;
+    serde_json::from_str(&answer).context("the server's answer is no JSON")
+}
+
+/// Posts a body and gives the answer's, which ends with the connection.
+fn open(address: &str, path: &str, body: &Value) -> anyhow::Result<Box<dyn BufRead>> {
     let mut socket =
         TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
     socket.set_nodelay(true)?;
@@ -34,24 +47,19 @@ pub(super) fn post(
     let body = body.to_string();
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
-         content-type: application/json\r\naccept: text/event-stream\r\ncontent-length: {}\r\n\r\n",
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     socket.write_all((head + &body).as_bytes())?;
     let mut reader = BufReader::new(socket);
-    let chunked = read_head(&mut reader)?;
-    if chunked {
-        read_events(
-            BufReader::new(Chunked {
-                inner: reader,
-                left: 0,
-                ended: false,
-            }),
-            &mut handle,
-        )
-    } else {
-        read_events(reader, &mut handle)
+    if !read_head(&mut reader)? {
+        return Ok(Box::new(reader));
     }
+    Ok(Box::new(BufReader::new(Chunked {
+        inner: reader,
+        left: 0,
+        ended: false,
+    })))
 }
 
 /// Reads status and headers; true if the body is chunked.
