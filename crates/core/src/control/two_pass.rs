@@ -10,6 +10,8 @@
 //!             cap, no thought was opened                 Send(answer) after the text so far
 //!             failure                                    Failed
 //!  Answering  our call marker inside an open JSON string put it back, Send(answer) again
+//!             a caller's stop string inside a thought    put it back, Send(answer) without it
+//!             a caller's stop string in the answer       Done; nothing after it counts
 //!             anything else                              Done
 //!             failure                                    Failed, the thought is kept
 //! ```
@@ -25,6 +27,7 @@ use crate::chat::{
     StopReason, ThinkTag, TurnBudget, Usage,
 };
 use crate::chat_template::ThinkFraming;
+use crate::text::StopMatcher;
 
 /// Times that a call marker inside a JSON string may be put back before the turn ends.
 const MAX_CALL_RESUMES: u32 = 8;
@@ -125,6 +128,12 @@ pub struct TwoPass {
     usage: Usage,
     truncated: bool,
     resumes: u32,
+    /// Looks for the caller's stop strings in the answer, for engines that do not.
+    stops: StopMatcher,
+    /// The stop string that was found so.
+    cut_by: Option<String>,
+    /// False once a stop string was met inside a thought: from then on only we look for them.
+    engine_stops: bool,
     finished: Option<Box<Reply>>,
 }
 
@@ -169,6 +178,9 @@ impl TwoPass {
         }
         let mut turn = Self {
             parser: TurnParser::new(options),
+            stops: StopMatcher::new(plan.stop.clone()),
+            cut_by: None,
+            engine_stops: true,
             plan,
             state: State::Start,
             reply: ReplyAssembler::default(),
@@ -212,11 +224,16 @@ impl TwoPass {
 
     /// Reports text of the open pass.
     pub fn handle_text(&mut self, text: &str) {
-        self.write(text);
+        if self.state != State::Done {
+            self.write(text);
+        }
     }
 
     /// Reports the end of the open pass.
     pub fn handle_pass_end(&mut self, end: PassEnd) {
+        if self.state == State::Done {
+            return;
+        }
         self.count(&end);
         match self.state {
             State::Thinking => self.end_thinking(&end),
@@ -286,18 +303,12 @@ impl TwoPass {
 
     fn answer_pass(&mut self) -> PassRequest {
         self.state = State::Answering;
-        let mut stop = self.plan.stop.clone();
-        stop.extend(self.plan.call_stop.clone());
+        let stop = self.plan.stop.iter().filter(|_| self.engine_stops);
+        let stop = stop.chain(&self.plan.call_stop).cloned().collect();
         PassRequest {
             name: "answer",
             continuation: self.written.clone(),
-            max_tokens: match self.plan.budget {
-                TurnBudget::OnePass { max_tokens } => max_tokens,
-                TurnBudget::TwoPass {
-                    max_response_tokens,
-                    ..
-                } => Some(max_response_tokens),
-            },
+            max_tokens: self.left_tokens(),
             stop,
             thinking: None,
         }
@@ -340,26 +351,53 @@ impl TwoPass {
         if end.ended_in_thought {
             self.ended_in_thought();
         }
-        let marker = match (&end.stop_reason, &self.plan.call_stop) {
-            (StopReason::StopSequence(met), Some(marker)) if met == marker => marker.clone(),
-            (reason, _) => {
-                let met = match reason {
-                    StopReason::StopSequence(met) => Some(met.clone()),
-                    _ => None,
-                };
-                self.finish(reason.clone(), met);
+        let StopReason::StopSequence(met) = &end.stop_reason else {
+            self.finish(end.stop_reason.clone(), None);
+            return;
+        };
+        // What was matched is not part of the text.
+        if Some(met) == self.plan.call_stop.as_ref() {
+            // Put back, the marker ends the call, or it was data inside an open JSON string
+            // and the call goes on.
+            self.write(met);
+            if self.state == State::Done {
                 return;
             }
-        };
-        // The matched marker is not part of the text. Put back, it ends the call, or it was
-        // data inside an open JSON string and the call goes on.
-        self.write(&marker);
-        if self.parser.in_call() && self.resumes < MAX_CALL_RESUMES {
-            self.resumes += 1;
-            self.state = State::ToAnswer;
+            if self.parser.in_call() && self.resumes < MAX_CALL_RESUMES {
+                self.resumes += 1;
+                self.go_on();
+            } else {
+                self.finish(StopReason::EndTurn, None);
+            }
+        } else if self.parser.in_reasoning() && self.engine_stops && self.plan.stop.contains(met) {
+            self.write(met);
+            self.engine_stops = false;
+            self.go_on();
         } else {
-            self.finish(StopReason::EndTurn, None);
+            self.finish(end.stop_reason.clone(), Some(met.clone()));
         }
+    }
+
+    /// Goes on with the answer after a stop that was none, if the cap leaves anything.
+    fn go_on(&mut self) {
+        if self.left_tokens() == Some(0) {
+            self.finish(StopReason::Length, None);
+        } else {
+            self.state = State::ToAnswer;
+        }
+    }
+
+    /// What the cap of the answer leaves after what was counted of it.
+    fn left_tokens(&self) -> Option<u32> {
+        let cap = match self.plan.budget {
+            TurnBudget::OnePass { max_tokens } => max_tokens?,
+            TurnBudget::TwoPass {
+                max_response_tokens,
+                ..
+            } => max_response_tokens,
+        };
+        let used = u32::try_from(self.usage.response_tokens).unwrap_or(u32::MAX);
+        Some(cap.saturating_sub(used))
     }
 
     fn ended_in_thought(&mut self) {
@@ -394,8 +432,32 @@ impl TwoPass {
     fn parse(&mut self, text: &str) {
         let mut events = Vec::new();
         self.parser.push(text, &mut events);
+        self.emit_all(events);
+        if let Some(met) = self.cut_by.clone() {
+            self.finish(StopReason::StopSequence(met.clone()), Some(met));
+        }
+    }
+
+    /// Hands on what the parser found, up to a stop string in the answer.
+    fn emit_all(&mut self, events: Vec<Event>) {
         for event in events {
-            self.emit(event);
+            if self.cut_by.is_some() {
+                return;
+            }
+            let mut text = String::new();
+            match &event {
+                Event::TextDelta(delta) => {
+                    let met = self.stops.push(delta, &mut text);
+                    self.cut_by = met.map(str::to_owned);
+                }
+                _ => self.stops.finish(&mut text),
+            }
+            if !text.is_empty() {
+                self.emit(Event::TextDelta(text));
+            }
+            if !matches!(event, Event::TextDelta(_)) {
+                self.emit(event);
+            }
         }
     }
 
@@ -444,9 +506,18 @@ impl TwoPass {
             // What is left is the beginning of a call's marker.
             events.retain(|event| !matches!(event, Event::TextDelta(_)));
         }
-        for event in events {
-            self.emit(event);
+        self.emit_all(events);
+        let mut rest = String::new();
+        if self.cut_by.is_none() {
+            self.stops.finish(&mut rest);
         }
+        if !rest.is_empty() {
+            self.emit(Event::TextDelta(rest));
+        }
+        let stop_reason = match (&self.cut_by, stop_reason) {
+            (Some(met), StopReason::EndTurn) => StopReason::StopSequence(met.clone()),
+            (_, reason) => reason,
+        };
         let mut reply = std::mem::take(&mut self.reply).finish(stop_reason);
         self.explain_cut_call(&mut reply);
         reply.reasoning_truncated = self.truncated;

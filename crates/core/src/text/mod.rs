@@ -9,6 +9,7 @@ mod byte_set;
 mod json;
 mod marker;
 mod python_json;
+mod stop_matcher;
 mod utf8;
 
 pub use boundary::{JsonBoundary, JsonEvent};
@@ -19,6 +20,7 @@ pub use json::{
 };
 pub use marker::{MAX_TAG_SPACES, Marker, MarkerMatch, MarkerScanner, Scan};
 pub use python_json::to_python_json;
+pub use stop_matcher::StopMatcher;
 pub use utf8::Utf8Assembler;
 
 /// The longest start of `text` that has at most `max_bytes` bytes and ends at a character.

@@ -324,3 +324,58 @@ fn e15_cut_calls_are_explained() {
         assert!(reply.tool_calls.is_empty(), "{cut}");
     }
 }
+
+// Rows A10, D6: the caller's stop strings end the answer, never the thought.
+#[test]
+fn a_stop_string_in_the_thought_of_one_pass_is_put_back() {
+    let mut one_pass = plan(true);
+    one_pass.budget = TurnBudget::OnePass {
+        max_tokens: Some(64),
+    };
+    let script = [
+        answer("they ask ", met("Question:")),
+        answer(
+            " two and two</think>It is 4.\nQuestion: next",
+            StopReason::EndTurn,
+        ),
+    ];
+    for chunk in [1, 5, 200] {
+        let (reply, sent, _) = run_chunked(one_pass.clone(), &script, chunk);
+        assert_eq!(reply.reasoning, "they ask Question: two and two");
+        assert_eq!(reply.content, "It is 4.");
+        assert_eq!(reply.stop_reason, met("Question:"));
+        let caps: Vec<_> = sent.iter().map(|pass| pass.max_tokens).collect();
+        assert_eq!(caps, [Some(64), Some(60)]);
+        assert!(sent[0].stop.contains(&"Question:".to_owned()));
+        assert!(!sent[1].stop.contains(&"Question:".to_owned()));
+    }
+}
+
+#[test]
+fn a_cap_that_a_stop_in_the_thought_leaves_empty_ends_the_turn() {
+    let mut one_pass = plan(true);
+    one_pass.budget = TurnBudget::OnePass {
+        max_tokens: Some(4),
+    };
+    let script = [answer("they ask ", met("Question:"))];
+    let (reply, sent, _) = run_chunked(one_pass, &script, 3);
+    assert_eq!((reply.stop_reason, sent.len()), (StopReason::Length, 1));
+    assert_eq!(reply.reasoning, "they ask Question:");
+}
+
+#[test]
+fn an_answer_ends_where_an_engine_wrote_on_over_a_stop_string() {
+    let script = [
+        answer("plan", met("</think>")),
+        answer("Yes. Quest, Question: and more", StopReason::EndTurn),
+    ];
+    for chunk in [1, 4, 200] {
+        let (reply, _, events) = run_chunked(plan(true), &script, chunk);
+        assert_eq!(reply.content, "Yes. Quest,");
+        let shown = events.iter().filter_map(|event| match event {
+            Event::TextDelta(text) => Some(text.as_str()),
+            _ => None,
+        });
+        assert_eq!(shown.collect::<String>(), "Yes. Quest, ");
+    }
+}
