@@ -22,14 +22,19 @@ pub fn coerce(schema: &Value, value: &mut Value) -> bool {
 
 /// Reads the text of one untyped parameter, as XML-like dialects write it.
 ///
-/// With a schema, the schema decides. Without one the text stays a string.
+/// With a schema, the schema decides; `null` and `None` are null where it names that type,
+/// since such text has no quotes to tell them apart. Without one the text stays a string.
 #[must_use]
 pub fn text_to_value(root: &Value, schema: Option<&Value>, text: &str) -> Value {
     let Some(schema) = schema else {
         return Value::String(text.to_owned());
     };
     let mut value = Value::String(text.to_owned());
-    Coercion { root }.apply(schema, &mut value, 0);
+    let coercion = Coercion { root };
+    if matches!(text.trim(), "null" | "None") && coercion.names_null(schema, 0) {
+        return Value::Null;
+    }
+    coercion.apply(schema, &mut value, 0);
     value
 }
 
@@ -179,6 +184,30 @@ impl<'a> Coercion<'a> {
         nullable || (by_type && by_branch && by_all)
     }
 
+    /// True if the schema says that null is one of its values.
+    fn names_null(&self, schema: &'a Value, depth: usize) -> bool {
+        if depth > MAX_REF_HOPS {
+            return false;
+        }
+        let schema = self.resolve(schema);
+        let in_list =
+            |list: &Value, null: &Value| list.as_array().is_some_and(|list| list.contains(null));
+        let in_branch = |key: &str| {
+            let branches = schema.get(key).and_then(Value::as_array);
+            branches.is_some_and(|all| all.iter().any(|one| self.names_null(one, depth + 1)))
+        };
+        let null = Value::from("null");
+        schema
+            .get("type")
+            .is_some_and(|kind| *kind == null || in_list(kind, &null))
+            || schema
+                .get("enum")
+                .is_some_and(|all| in_list(all, &Value::Null))
+            || schema.get("nullable") == Some(&Value::Bool(true))
+            || in_branch("anyOf")
+            || in_branch("oneOf")
+    }
+
     fn required(&self, schema: &'a Value) -> Vec<&'a str> {
         let mut names: Vec<&str> = Vec::new();
         for part in self.parts(schema) {
@@ -249,4 +278,32 @@ fn read_whole(text: &str) -> Option<Value> {
     }
     let (value, len) = read_lenient(text, MAX_TEXT_DEPTH).ok()?;
     text[len..].trim().is_empty().then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    // Row E10: text without quotes.
+    #[test]
+    fn null_as_text_is_null_where_the_schema_names_it() {
+        let maybe = [
+            json!({"type": ["string", "null"]}),
+            json!({"anyOf": [{"type": "string"}, {"type": "null"}]}),
+            json!({"type": "string", "nullable": true}),
+            json!({"enum": ["a", null]}),
+        ];
+        for schema in &maybe {
+            for word in ["null", "None", " null\n"] {
+                assert_eq!(text_to_value(schema, Some(schema), word), Value::Null);
+            }
+        }
+        for schema in [json!({"type": "string"}), json!({}), json!(true)] {
+            assert_eq!(text_to_value(&schema, Some(&schema), "null"), "null");
+        }
+        let schema = &maybe[0];
+        assert_eq!(text_to_value(schema, Some(schema), "nullable"), "nullable");
+    }
 }

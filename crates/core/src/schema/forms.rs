@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
@@ -105,6 +106,35 @@ pub fn close_objects(schema: &Value) -> Value {
         });
     }
     closed
+}
+
+/// The schema with OpenAPI's `nullable: true` in JSON Schema's words.
+pub(super) fn without_nullable(schema: &Value) -> Cow<'_, Value> {
+    if keywords_used(schema, &["nullable"]).is_empty() {
+        return Cow::Borrowed(schema);
+    }
+    let mut plain = schema.clone();
+    rewrite(&mut plain, &mut |members| {
+        if members.get("nullable") != Some(&Value::Bool(true)) {
+            return;
+        }
+        if let Some(Value::String(name)) = members.get("type") {
+            let name = name.clone();
+            members.insert("type".to_owned(), json!([name, "null"]));
+        }
+        for (key, null) in [
+            ("enum", Value::Null),
+            ("anyOf", json!({"type": "null"})),
+            ("oneOf", json!({"type": "null"})),
+        ] {
+            if let Some(Value::Array(list)) = members.get_mut(key)
+                && !list.contains(&null)
+            {
+                list.push(null);
+            }
+        }
+    });
+    Cow::Owned(plain)
 }
 
 /// Calls `change` on every schema inside `schema`, innermost first.
@@ -365,5 +395,36 @@ fn keep_definition(root: &Value, inlined: &mut Value, reference: &str) {
         if let Value::Object(definitions) = definitions {
             definitions.insert(name, definition.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::CompiledSchema;
+
+    #[test]
+    fn nullable_takes_null_and_nothing_else_more() {
+        let schema = json!({"type": "object", "properties": {
+            "text": {"type": "string", "nullable": true},
+            "one": {"type": "string", "enum": ["a"], "nullable": true},
+            "any": {"anyOf": [{"type": "integer"}], "nullable": true},
+            "not": {"type": "string", "nullable": false},
+            // A member of this name is no keyword.
+            "nullable": {"type": "boolean"},
+        }});
+        let compiled = CompiledSchema::new(&schema).unwrap();
+        let fits = |value: Value| compiled.check(&value).is_empty();
+        assert!(fits(json!({"text": null, "one": null, "any": null})));
+        assert!(fits(
+            json!({"text": "b", "one": "a", "any": 1, "nullable": true})
+        ));
+        assert!(!fits(json!({"text": 1})));
+        assert!(!fits(json!({"one": "b"})));
+        assert!(!fits(json!({"not": null})));
+        assert!(!fits(json!({"nullable": "yes"})));
+        assert_eq!(compiled.schema(), &schema);
     }
 }

@@ -100,7 +100,7 @@ impl CompiledSchema {
         let validator = jsonschema::options()
             .offline()
             .with_pattern_options(patterns)
-            .build(&schema)
+            .build(&forms::without_nullable(&schema))
             .map_err(|error| BadSchema(shortened(error.to_string())))?;
         Ok(Self { schema, validator })
     }

@@ -2,7 +2,7 @@ use std::borrow::Cow;
 
 use super::ByteSet;
 
-/// Spaces that a tag marker may have before its `>`.
+/// Spaces or tabs that a tag marker may have before its `>`.
 pub const MAX_TAG_SPACES: usize = 2;
 
 /// One string to look for in model text.
@@ -23,7 +23,7 @@ impl Marker {
     }
 
     /// A marker that matches in any ASCII case and, if it ends in `>`, with up to
-    /// [`MAX_TAG_SPACES`] spaces before it.
+    /// [`MAX_TAG_SPACES`] spaces or tabs before it.
     #[must_use]
     pub fn tag(text: impl Into<Cow<'static, str>>) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Marker {
         for (idx, &byte) in bytes[n..].iter().take(MAX_TAG_SPACES + 1).enumerate() {
             match byte {
                 b'>' => return One::Full(n + idx + 1),
-                b' ' if idx < MAX_TAG_SPACES => {}
+                b' ' | b'\t' if idx < MAX_TAG_SPACES => {}
                 _ => return One::No,
             }
         }

@@ -4,7 +4,7 @@ use super::block::{BlockRules, read_junk, reject_empty};
 use super::call_object::{CallObject, Member};
 use super::calls::Calls;
 use super::input::{ENDED, Input, Place, Progress};
-use crate::chat::{CallErrorKind, Event};
+use crate::chat::{CallErrorKind, Diagnostic, DiagnosticKind, Event};
 use crate::text::{JsonBoundary, JsonEvent, MarkerMatch, read_lenient};
 
 /// Tries to find the JSON behind a false start such as `{{`.
@@ -445,8 +445,24 @@ impl JsonBody {
         out: &mut Vec<Event>,
     ) -> Progress {
         let progress = read_junk(rules, at, input);
-        if progress == ENDED && calls.n_started() == self.n_calls_before {
+        if progress != ENDED {
+            return progress;
+        }
+        if calls.n_started() == self.n_calls_before {
             reject_empty(input.text[self.value_at..input.pos].trim(), calls, out);
+            return progress;
+        }
+        // The end of a code fence is no text of its own.
+        let is_frame = |c: char| c == '`' || c.is_whitespace();
+        let junk = input.text[at..input.pos].trim_start_matches(is_frame);
+        if !matches!(
+            rules.edges.match_at(junk.as_bytes(), true),
+            MarkerMatch::Full { .. }
+        ) {
+            out.push(Event::Diagnostic(Diagnostic::new(
+                DiagnosticKind::RepairedJson,
+                "text behind the JSON of a call was passed over",
+            )));
         }
         progress
     }

@@ -91,6 +91,11 @@ impl ToolSyntax {
                         syntax.watched_channels.extend(row.channel());
                     }
                 }
+                // Both spellings of one family: its tokenizer says which suffix the markers have.
+                part @ ("hy_v3" | "hy_v4") => {
+                    syntax.add(dialect(part)?);
+                    syntax.add(dialect(&format!("{part}_plain"))?);
+                }
                 part => syntax.add(own.iter().find(|row| row.name == part).or(dialect(part))?),
             }
         }

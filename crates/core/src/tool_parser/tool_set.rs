@@ -85,7 +85,7 @@ pub fn normalize_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
     if is_known(name) {
         return name.to_owned();
     }
-    let mut clean = name.trim();
+    let mut clean = without_leading_token(name.trim());
     for token in ["<|", "<｜", "[ARGS]", "[CALL_ID]"] {
         if let Some(at) = clean.find(token) {
             clean = &clean[..at];
@@ -120,4 +120,15 @@ pub fn normalize_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
     let found = candidates.iter().find(|candidate| is_known(candidate));
     let fallback = clean.strip_prefix("functions.").unwrap_or(clean);
     (*found.unwrap_or(&fallback)).to_owned()
+}
+
+/// Leaves out control tokens that leaked in before the name.
+fn without_leading_token(name: &str) -> &str {
+    let after = name
+        .strip_prefix("<|")
+        .and_then(|rest| rest.split_once("|>"));
+    match after {
+        Some((_, rest)) if !rest.trim().is_empty() => without_leading_token(rest.trim()),
+        _ => name,
+    }
 }

@@ -6,10 +6,14 @@ pub(super) struct TextContext {
     line_blank: bool,
     block_edge: bool,
     quote_line: bool,
+    /// The run of backticks or tildes that ends here, and which of them it is of.
     ticks: u32,
+    tick: u8,
     ticks_at_line_start: bool,
     inline: u32,
+    /// Length and byte of the open code fence.
     fence: u32,
+    fence_of: u8,
     prev: u8,
 }
 
@@ -21,21 +25,23 @@ impl TextContext {
             block_edge: true,
             quote_line: false,
             ticks: 0,
+            tick: b'`',
             ticks_at_line_start: false,
             inline: 0,
             fence: 0,
+            fence_of: b'`',
             prev: b'\n',
         }
     }
 
     /// A block or a dropped marker ended here.
     pub(super) fn after_block(&mut self) {
-        let fence = self.fence;
+        let (fence, fence_of) = (self.fence, self.fence_of);
         *self = Self::new();
-        self.fence = fence;
+        (self.fence, self.fence_of) = (fence, fence_of);
     }
 
-    /// Takes text that holds neither line ends nor backticks.
+    /// Takes text that holds neither line ends nor backticks nor tildes.
     #[inline]
     pub(super) fn plain(&mut self, run: &[u8]) {
         if self.ticks > 0 {
@@ -63,9 +69,13 @@ impl TextContext {
                 self.inline = 0;
                 self.prev = byte;
             }
-            b'`' => {
+            b'`' | b'~' => {
+                if self.tick != byte {
+                    self.end_ticks();
+                }
                 if self.ticks == 0 {
                     self.ticks_at_line_start = self.line_blank;
+                    self.tick = byte;
                 }
                 self.ticks += 1;
                 self.line_blank = false;
@@ -90,11 +100,11 @@ impl TextContext {
         }
         if self.ticks_at_line_start && run >= 3 {
             if self.fence == 0 {
-                self.fence = run;
-            } else if run >= self.fence {
+                (self.fence, self.fence_of) = (run, self.tick);
+            } else if run >= self.fence && self.tick == self.fence_of {
                 self.fence = 0;
             }
-        } else if self.fence == 0 {
+        } else if self.fence == 0 && self.tick == b'`' {
             if self.inline == 0 {
                 self.inline = run;
             } else if self.inline == run {

@@ -67,7 +67,7 @@ pub(super) fn in_text(reasoning: Option<&ReasoningSyntax>, tools: &ToolSyntax) -
         }
     }
     rows.extend(closes.into_iter().map(|close| (close, Role::ToolClose)));
-    let mut also = vec![b'\n', b'`'];
+    let mut also = vec![b'\n', b'`', b'~'];
     for block in tools
         .blocks
         .iter()
