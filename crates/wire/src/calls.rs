@@ -217,6 +217,25 @@ impl Calls {
         self.take_arguments(call_idx, fragment.arguments, out);
     }
 
+    /// Takes the whole arguments of a call whose pieces did not make a whole: one was lost.
+    pub(crate) fn whole_arguments(&mut self, index: u64, json: &str) {
+        let limits = self.context.rules.limits.arguments;
+        let partial = self.partials.iter_mut().rev();
+        let mut partial = partial.filter(|partial| partial.index == Some(index));
+        let (Some(partial), Some(text)) = (partial.next(), string(json)) else {
+            return;
+        };
+        if !partial.is_complete() && !partial.too_large {
+            partial.arguments.clear();
+            partial.reader = JsonBoundary::new(0, limits.max_depth);
+            partial.take_arguments(&text, &limits);
+            // What was handed out piece by piece stays out; the finished call counts.
+            if partial.n_sent > 0 {
+                partial.n_sent = partial.arguments.len();
+            }
+        }
+    }
+
     /// Opens a call; `None` if there are too many.
     fn open(&mut self, index: Option<u64>) -> Option<usize> {
         let limits = &self.context.rules.limits;
@@ -261,7 +280,8 @@ impl Calls {
     /// The call that a fragment belongs to; `None` = a new one.
     ///
     /// - An id that is known belongs to its call; an id that is new opens a call, even on an
-    ///   index in use, unless that call has none yet.
+    ///   index in use, unless that call has none yet, or no name comes and its arguments are
+    ///   open: some servers make a new id for every piece.
     /// - An index without id is the newest call of that index, unless a name comes and the
     ///   arguments there are complete: then it is the next call on the same index.
     /// - With neither, the newest call goes on, unless a name comes that differs or that
@@ -297,9 +317,14 @@ impl Calls {
                 Some(_) => newest(&same_index)?,
                 None => self.partials.len().checked_sub(1)?,
             };
-            return match self.partials[idx].wire_id {
+            let partial = &self.partials[idx];
+            let is_piece = fragment.name.is_none()
+                && partial.name.is_some()
+                && !partial.arguments.is_empty()
+                && !partial.is_complete();
+            return match partial.wire_id {
                 None => goes_on(idx),
-                Some(_) => None,
+                Some(_) => is_piece.then_some(idx),
             };
         }
         let last = self.partials.len().checked_sub(1);

@@ -281,8 +281,10 @@ pub(crate) fn array(items: &[String]) -> String {
 pub(crate) struct Lenient<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Lenient<'a> {
-    /// Reads an object; `None` if the text is something else.
+    /// Reads an object, behind a byte order mark if there is one; `None` if the text is
+    /// something else.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
+        let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
         serde_json::from_str(text).ok()
     }
 
@@ -334,9 +336,93 @@ pub(crate) fn elements(text: &str) -> Vec<&str> {
     }
 }
 
-/// The text of a JSON string; `None` if it is something else.
+/// The text of a JSON string; `None` if it is something else. Half a surrogate pair, which
+/// servers that count UTF-16 cut from its other half, becomes U+FFFD.
 pub(crate) fn string(text: &str) -> Option<String> {
-    serde_json::from_str(text).ok()
+    match serde_json::from_str(text) {
+        Ok(text) => Some(text),
+        Err(_) if text.starts_with('"') => serde_json::from_str(&without_lone_halves(text)).ok(),
+        Err(_) => None,
+    }
+}
+
+/// JSON text in which escapes of lone surrogates stand for U+FFFD.
+fn without_lone_halves(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let len = match (surrogate(rest), rest.get(6..).and_then(surrogate)) {
+            (Some(Half::High), Some(Half::Low)) => 12,
+            (Some(_), _) => {
+                out.push_str("\\ufffd");
+                rest = &rest[6..];
+                continue;
+            }
+            // Any other escape, its second character taken along.
+            (None, _) => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        out.push_str(&rest[..len]);
+        rest = &rest[len..];
+    }
+    out.push_str(rest);
+    out
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Half {
+    High,
+    Low,
+}
+
+/// The half of a surrogate pair whose escape the text begins with.
+fn surrogate(text: &str) -> Option<Half> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    match u16::from_str_radix(digits, 16).ok()? {
+        0xD800..0xDC00 => Some(Half::High),
+        0xDC00..0xE000 => Some(Half::Low),
+        _ => None,
+    }
+}
+
+/// Reads a text that comes in JSON strings and may be cut within a surrogate pair.
+#[derive(Debug, Default)]
+pub(crate) struct SplitText {
+    /// The escape of a high half that ended the last string.
+    high: String,
+}
+
+impl SplitText {
+    /// The next piece; `None` if this is no JSON string.
+    pub(crate) fn read(&mut self, json: &str) -> Option<String> {
+        let mut text = Cow::Borrowed(json);
+        if !self.high.is_empty() {
+            let rest = json.strip_prefix('"')?;
+            text = Cow::Owned(format!("\"{}{rest}", std::mem::take(&mut self.high)));
+        }
+        if let Some((head, high)) = ends_in_high(&text) {
+            self.high = high.to_owned();
+            return string(&format!("{head}\""));
+        }
+        string(&text)
+    }
+
+    /// What is left at the end of the input.
+    pub(crate) fn rest(&mut self) -> Option<char> {
+        let is_left = !std::mem::take(&mut self.high).is_empty();
+        is_left.then_some(char::REPLACEMENT_CHARACTER)
+    }
+}
+
+/// A JSON string without its closing quote, split before the escape of a high half that it
+/// ends in.
+fn ends_in_high(json: &str) -> Option<(&str, &str)> {
+    let cut = json.len().checked_sub(7)?;
+    let (head, high) = (json.get(..cut)?, json.get(cut..json.len() - 1)?);
+    let slashes = head.bytes().rev().take_while(|byte| *byte == b'\\');
+    let is_escape = slashes.count() % 2 == 0;
+    (is_escape && surrogate(high) == Some(Half::High)).then_some((head, high))
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Lenient<'a> {
@@ -364,3 +450,21 @@ impl<'de: 'a, 'a> Deserialize<'de> for Lenient<'a> {
 /// A field's name, borrowed where it holds no escapes.
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_surrogate_pair_is_one_replacement() {
+        for (json, text) in [
+            ("\"a\\ud83d\\ude00b\"", "a\u{1F600}b"),
+            ("\"a\\ud83d b\"", "a\u{FFFD} b"),
+            ("\"\\ude00\"", "\u{FFFD}"),
+            ("\"\\ud83d\\ud83d\\ude00\"", "\u{FFFD}\u{1F600}"),
+            ("\"\\\\ud83d\"", "\\ud83d"),
+        ] {
+            assert_eq!(string(json).as_deref(), Some(text), "{json}");
+        }
+    }
+}

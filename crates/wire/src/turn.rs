@@ -66,6 +66,11 @@ impl Turn {
         out.push(Event::TextDelta(text.to_owned()));
     }
 
+    /// Says what the whole arguments of the call of this index are.
+    pub(crate) fn whole_arguments(&mut self, index: u64, json: &str) {
+        self.calls.whole_arguments(index, json);
+    }
+
     pub(crate) fn call(&mut self, fragment: Fragment<'_>, out: &mut Vec<Event>) {
         self.end_reasoning(out);
         self.calls.push(fragment, out);

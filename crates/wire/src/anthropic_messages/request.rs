@@ -41,7 +41,7 @@ pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encode
         "system",
         (!system.is_empty()).then(|| system.join("\n\n").into()),
     );
-    let messages = encode_messages(&messages, facts, budget.is_some(), request, &mut body)?;
+    let messages = encode_messages(&messages, facts, budget.is_some(), &mut body)?;
     body.raw("messages", &messages);
     encode_tools(request, &repaired, &mut body);
     if let Some(budget) = budget {
@@ -56,11 +56,7 @@ pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encode
         body.value("thinking", &json!({"type": "disabled"}));
     }
     encode_sampling(request, facts, budget.is_some(), &mut body);
-    let stop = &request.request.stop;
-    body.maybe(
-        "stop_sequences",
-        (!stop.is_empty()).then(|| stop.clone().into()),
-    );
+    encode_stop(&request.request.stop, &mut body);
     match &request.request.response_format {
         ResponseFormat::Text => {}
         ResponseFormat::JsonObject => body.diagnostics.push(not_sent(
@@ -152,13 +148,34 @@ fn is_signed(item: &OpaqueItem) -> bool {
     })
 }
 
+/// White space alone is refused as a stop sequence. Source: the service's error texts, read
+/// 2026-11.
+fn encode_stop(stop: &[String], body: &mut Body<'_>) {
+    let (blank, stop): (Vec<&String>, Vec<&String>) =
+        stop.iter().partition(|stop| stop.trim().is_empty());
+    if !blank.is_empty() {
+        body.diagnostics.push(not_sent(
+            "stop",
+            "this wire takes no stop string of white space alone",
+        ));
+    }
+    body.maybe("stop_sequences", (!stop.is_empty()).then(|| json!(stop)));
+}
+
 fn encode_sampling(request: &WireRequest, facts: &WireFacts, thinks: bool, body: &mut Body<'_>) {
+    let mut plain = request.request.clone();
     if !thinks {
-        body.sampling(&request.request, facts);
+        // This service takes 0 to 1, where others take up to 2.
+        if let Some(hot) = plain.sampling.temperature.filter(|t| *t > 1.0) {
+            plain.sampling.temperature = Some(1.0);
+            body.diagnostics.push(degraded(format!(
+                "the temperature {hot} is above the most that this wire takes; 1 was sent"
+            )));
+        }
+        body.sampling(&plain, facts);
         return;
     }
     // With thinking only temperature 1 (the default), no top-k and a top-p near 1 pass.
-    let mut plain = request.request.clone();
     for (name, is_set) in [
         (
             "temperature",
@@ -250,7 +267,6 @@ fn encode_messages(
     messages: &[(&Message, &bool)],
     facts: &WireFacts,
     thinks: bool,
-    request: &WireRequest,
     body: &mut Body<'_>,
 ) -> Result<String, BadRequest> {
     let mut turns: Vec<(&'static str, Vec<String>)> = Vec::new();
@@ -275,19 +291,19 @@ fn encode_messages(
         }
     }
     turns.retain(|(_, blocks)| !blocks.is_empty());
-    if turns.first().is_some_and(|(role, _)| *role == "assistant") {
+    if turns.first().is_none_or(|(role, _)| *role == "assistant") {
         body.diagnostics.push(degraded(
-            "the history began with an assistant turn; a user turn was put before it",
+            "the history did not begin with a user turn; one was put before it",
         ));
         let start = json!({"type": "text", "text": "Continue."}).to_string();
         turns.insert(0, ("user", vec![start]));
     }
-    if request.continue_final
-        && let Some((_, blocks)) = turns.last_mut()
+    // A last assistant turn is always continued here, and white space at its end is refused.
+    if let Some(("assistant", blocks)) = turns.last_mut()
         && let Some(last) = blocks.last_mut()
         && let Some(text) = Lenient::read(last).and_then(|block| block.text("text"))
+        && text.trim_end() != text
     {
-        // White space at the end of a continued message is refused.
         *last = json!({"type": "text", "text": text.trim_end()}).to_string();
     }
     let turns: Vec<_> = turns

@@ -5,8 +5,8 @@ use super::reply::{read_stop, read_usage};
 use crate::calls::Fragment;
 use crate::content::thinking_text;
 use crate::facts::ReasoningField;
-use crate::fault::Fault;
-use crate::json::{Lenient, string};
+use crate::fault::{Fault, FaultKind};
+use crate::json::{Lenient, SplitText, string};
 use crate::request::DecodeContext;
 use crate::sse::SseEvent;
 use crate::turn::Turn;
@@ -16,7 +16,7 @@ pub(super) const END_MARKER: &str = "[DONE]";
 
 /// Reads a streamed answer, event by event.
 ///
-/// Followed is the first choice that is seen, normally 0. Text is handed on raw: it may hold
+/// Followed is the lowest choice of the first chunk that has any, normally 0. Text is handed on raw: it may hold
 /// think tags and call markup. Calls are finished at the end only, so half a call is never
 /// handed out (case rule 16).
 #[derive(Debug)]
@@ -28,6 +28,15 @@ pub struct StreamDecoder {
     /// The field that the reasoning comes in.
     reasoning_field: Option<ReasoningField>,
     details: Vec<Detail>,
+    content: SplitText,
+    reasoning: SplitText,
+}
+
+/// Whether what comes is a piece of the message or all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Pieces,
+    Whole,
 }
 
 /// One entry of `reasoning_details`, put together from its pieces.
@@ -51,6 +60,8 @@ impl StreamDecoder {
             done: false,
             reasoning_field: None,
             details: Vec::new(),
+            content: SplitText::default(),
+            reasoning: SplitText::default(),
         }
     }
 
@@ -110,35 +121,41 @@ impl StreamDecoder {
         if chunk.raw("error").is_some_and(|error| error != "false")
             || chunk.text("object").as_deref() == Some("error")
         {
-            return Err(Fault::from_json(data)
-                .unwrap_or_else(|| Fault::invalid("an error of unknown form came")));
+            // Case rule 17: whatever its form.
+            let unknown = || Fault::new(FaultKind::UpstreamError, "an error of unknown form came");
+            return Err(Fault::from_json(data).unwrap_or_else(unknown));
         }
         if let Some(usage) = chunk.object("usage") {
             *self.turn.usage() = read_usage(&usage);
         } else if let Some(usage) = chunk.object("x_groq").and_then(|x| x.object("usage")) {
             *self.turn.usage() = read_usage(&usage);
         }
-        for choice in chunk.list("choices") {
-            if let Some(choice) = Lenient::read(choice) {
-                self.push_choice(&choice, out)?;
+        let choices = chunk.list("choices").into_iter().filter_map(Lenient::read);
+        let choices: Vec<(u64, Lenient<'_>)> = choices
+            .map(|choice| (choice.count("index").unwrap_or(0), choice))
+            .collect();
+        // The order of choices within a chunk tells nothing.
+        let first = choices.iter().map(|(index, _)| *index).min();
+        self.choice = self.choice.or(first);
+        for (index, choice) in &choices {
+            if Some(*index) == self.choice {
+                self.push_choice(choice, out)?;
             }
         }
         Ok(())
     }
 
     fn push_choice(&mut self, choice: &Lenient<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
-        let index = choice.count("index").unwrap_or(0);
-        if *self.choice.get_or_insert(index) != index {
-            return Ok(());
-        }
         if let Some(usage) = choice.object("usage") {
             *self.turn.usage() = read_usage(&usage);
         }
-        let delta = choice
-            .object("delta")
-            .or_else(|| choice.object("message"))
-            .unwrap_or_default();
-        self.push_delta(&delta, out)?;
+        match choice.object("delta") {
+            Some(delta) => self.push_delta(&delta, Form::Pieces, out)?,
+            None => {
+                let message = choice.object("message").unwrap_or_default();
+                self.push_delta(&message, Form::Whole, out)?;
+            }
+        }
         if let Some(reason) = choice.text("finish_reason") {
             let stop_string = choice
                 .text("stop_reason")
@@ -159,12 +176,18 @@ impl StreamDecoder {
         Ok(())
     }
 
-    fn push_delta(&mut self, delta: &Lenient<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
+    fn push_delta(
+        &mut self,
+        delta: &Lenient<'_>,
+        form: Form,
+        out: &mut Vec<Event>,
+    ) -> Result<(), Fault> {
         self.push_reasoning(delta, out)?;
         match delta.raw("content") {
             None => {}
             Some(raw) if raw.starts_with('"') => {
-                let text = string(raw)
+                let text = self.content.read(raw);
+                let text = text
                     .ok_or_else(|| Fault::invalid("`content` is a string that cannot be read"))?;
                 self.turn.text(&text, out);
             }
@@ -174,8 +197,9 @@ impl StreamDecoder {
             self.turn.text(&refusal, out);
         }
         let legacy = delta.raw("function_call");
-        for call in delta.list("tool_calls").into_iter().chain(legacy) {
-            self.push_call(call, out);
+        let calls = delta.list("tool_calls").into_iter().chain(legacy);
+        for (place, call) in (0..).zip(calls) {
+            self.push_call(call, (form == Form::Whole).then_some(place), out);
         }
         Ok(())
     }
@@ -196,10 +220,10 @@ impl StreamDecoder {
                 }
                 Some("tool_calls") => {
                     for call in part.list("tool_calls") {
-                        self.push_call(call, out);
+                        self.push_call(call, None, out);
                     }
                 }
-                Some("tool_use") => self.push_call(item, out),
+                Some("tool_use") => self.push_call(item, None, out),
                 Some("refusal") => {
                     self.turn
                         .text(&part.text("refusal").unwrap_or_default(), out);
@@ -209,7 +233,9 @@ impl StreamDecoder {
         }
     }
 
-    fn push_call(&mut self, call: &str, out: &mut Vec<Event>) {
+    /// `place`: where the call stands in a whole message, in which no two entries are one
+    /// call, whatever their ids.
+    fn push_call(&mut self, call: &str, place: Option<u64>, out: &mut Vec<Event>) {
         let Some(call) = Lenient::read(call) else {
             return;
         };
@@ -219,7 +245,7 @@ impl StreamDecoder {
             .iter()
             .find_map(|name| fields.raw(name));
         let fragment = Fragment {
-            index: call.count("index"),
+            index: place.or_else(|| call.count("index")),
             id: call.text("id"),
             name: fields.text("name"),
             arguments,
@@ -238,7 +264,7 @@ impl StreamDecoder {
                 Fault::invalid(format!("`{name}` must be text, got {}", kind(raw)))
             })?;
             if !text.is_empty() && found.is_none() {
-                found = Some((field, text));
+                found = Some((field, self.reasoning.read(raw).unwrap_or(text)));
             }
         }
         let details = delta.list("reasoning_details");
@@ -298,6 +324,12 @@ impl StreamDecoder {
     pub fn finish(&mut self, out: &mut Vec<Event>) -> Result<Reply, Fault> {
         if self.stop.is_none() && !self.done {
             return Err(Fault::truncated());
+        }
+        if let Some(rest) = self.reasoning.rest() {
+            self.turn.reasoning(rest.encode_utf8(&mut [0; 4]), out);
+        }
+        if let Some(rest) = self.content.rest() {
+            self.turn.text(rest.encode_utf8(&mut [0; 4]), out);
         }
         for detail in std::mem::take(&mut self.details) {
             // Written once, at the end: entries of thousands of pieces are common.

@@ -91,9 +91,10 @@ impl StreamDecoder {
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 let at = self.item_of(&fields, None);
-                self.items[at].has_text = true;
-                self.turn
-                    .text(&fields.text("delta").unwrap_or_default(), out);
+                if let Some(delta) = fields.text("delta") {
+                    self.items[at].has_text = true;
+                    self.turn.text(&delta, out);
+                }
             }
             "response.reasoning_summary_text.delta" => self.reasoning(&fields, "summary", out),
             "response.reasoning_text.delta" => self.reasoning(&fields, "content", out),
@@ -255,10 +256,12 @@ impl StreamDecoder {
                 }
             }
             "function_call" => {
-                let arguments = item
-                    .raw("arguments")
-                    .filter(|_| !self.items[at].has_arguments);
-                self.begin_call(at, &item, arguments, out);
+                let whole = item.raw("arguments");
+                let unread = whole.filter(|_| !self.items[at].has_arguments);
+                self.begin_call(at, &item, unread, out);
+                if let (Some(whole), None) = (whole, unread) {
+                    self.turn.whole_arguments(self.items[at].index, whole);
+                }
             }
             _ => {}
         }

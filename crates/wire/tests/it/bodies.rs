@@ -165,6 +165,31 @@ fn responses_going_on_from_a_stored_answer() {
     ));
 }
 
+// Row H11 and case rule 21: what this service refuses is not sent, and it is told.
+#[test]
+fn anthropic_sends_what_the_service_takes() {
+    let mut wire = wire();
+    wire.thinking = Thinking::Default;
+    wire.request.sampling.temperature = Some(1.6);
+    wire.request.stop = vec!["\n\n".to_owned(), "END".to_owned()];
+    let last = Message::text(Role::Assistant, "Well  \n");
+    wire.request.messages.push(last);
+    let encoded = anthropic_messages::encode_request(&wire, &WireFacts::ANTHROPIC).unwrap();
+    let body: Value = serde_json::from_str(&encoded.body).unwrap();
+    assert_eq!(body["temperature"], 1.0);
+    assert_eq!(body["stop_sequences"], json!(["END"]));
+    let messages = body["messages"].as_array().unwrap();
+    assert_eq!(messages.last().unwrap()["content"][0]["text"], "Well");
+    let notes: Vec<_> = encoded.diagnostics.iter().map(|d| &d.message).collect();
+    for word in ["temperature", "`stop`"] {
+        assert!(notes.iter().any(|note| note.contains(word)), "{notes:?}");
+    }
+    wire.request.messages = vec![Message::text(Role::System, "Be brief.")];
+    let encoded = anthropic_messages::encode_request(&wire, &WireFacts::ANTHROPIC).unwrap();
+    let body: Value = serde_json::from_str(&encoded.body).unwrap();
+    assert_eq!(body["messages"][0]["role"], "user");
+}
+
 #[test]
 fn anthropic_with_thinking() {
     insta::assert_snapshot!(show(
