@@ -5,22 +5,21 @@ use serde_json::{Value, json};
 use crate::matchers::{check, same, shorten};
 
 /// Keys that are no expectation themselves.
-const SETTINGS: &[&str] = &["exact", "compare", "errors_match", "panics"];
+const SETTINGS: &[&str] = &[
+    "exact",
+    "compare",
+    "errors_match",
+    "panics",
+    "empty_events_optional",
+];
 
 /// `Err` tells the first difference. `elapsed_ms` is the time of the slowest run.
 pub(crate) fn meets(expect: &Value, actual: &Value, elapsed_ms: f64) -> Result<(), String> {
     let Value::Object(keys) = expect else {
         return Err("`expect` is no object".to_owned());
     };
-    if let Some(Value::Array(choices)) = keys.get("one_of") {
-        let results: Vec<Result<(), String>> = choices
-            .iter()
-            .map(|one| meets(one, actual, elapsed_ms))
-            .collect();
-        if !results.iter().any(Result::is_ok) {
-            let why: Vec<String> = results.into_iter().filter_map(Result::err).collect();
-            return Err(format!("none of `one_of`: {}", why.join(" | ")));
-        }
+    if let Some(choices) = keys.get("one_of") {
+        any_of(choices, |one| meets(one, actual, elapsed_ms))?;
     }
     let text = TextRule::of(expect);
     for (key, wanted) in keys {
@@ -31,6 +30,33 @@ pub(crate) fn meets(expect: &Value, actual: &Value, elapsed_ms: f64) -> Result<(
             .map_err(|why| format!("{key}: {why}"))?;
     }
     Ok(())
+}
+
+/// `max_ms` and `min_elapsed_ms`.
+pub(crate) fn in_time(key: &str, wanted: &Value, elapsed_ms: f64) -> Result<(), String> {
+    let limit = wanted.as_f64().ok_or("is no number")?;
+    let holds = match key {
+        "max_ms" => elapsed_ms <= limit,
+        _ => elapsed_ms >= limit,
+    };
+    match holds {
+        true => Ok(()),
+        false => Err(format!("expected {limit}, took {elapsed_ms:.1}")),
+    }
+}
+
+/// Judges the entries of a `one_of`: any may hold.
+pub(crate) fn any_of(
+    choices: &Value,
+    judge: impl FnMut(&Value) -> Result<(), String>,
+) -> Result<(), String> {
+    let choices = choices.as_array().map(Vec::as_slice).unwrap_or_default();
+    let results: Vec<Result<(), String>> = choices.iter().map(judge).collect();
+    if results.iter().any(Result::is_ok) {
+        return Ok(());
+    }
+    let why: Vec<String> = results.into_iter().filter_map(Result::err).collect();
+    Err(format!("none of `one_of`: {}", why.join(" | ")))
 }
 
 /// How text is compared.
@@ -83,15 +109,8 @@ fn one(
         ))
     };
     match key {
-        "max_ms" => {
-            let most = wanted.as_f64().unwrap_or(f64::MAX);
-            require(elapsed_ms <= most, &json!(elapsed_ms))
-        }
-        "min_elapsed_ms" => require(
-            elapsed_ms >= wanted.as_f64().unwrap_or(0.0),
-            &json!(elapsed_ms),
-        ),
-        "thinking" | "content" | "name" if wanted.is_string() => {
+        "max_ms" | "min_elapsed_ms" => in_time(key, wanted, elapsed_ms),
+        "thinking" | "content" | "response" | "name" if wanted.is_string() => {
             let (holds, got) = same_text(key, wanted, actual, text);
             require(holds, got)
         }

@@ -16,6 +16,7 @@ use super::client::{Format, check_body, message_of};
 use super::live::{provider, runtime};
 use crate::Verdict;
 use crate::case::{text_of, tools_of};
+use crate::expect::{any_of, in_time};
 use crate::matchers::{check, same};
 
 /// No case runs longer.
@@ -229,6 +230,7 @@ impl Ran {
     fn one(&self, key: &str, wanted: &Value) -> Result<(), String> {
         let is = |got: Value| check(wanted, Some(&got), &Value::Null);
         match key {
+            "one_of" => any_of(wanted, |one| self.meets(one)),
             "executed" => match same(wanted, &json!(self.executed)) {
                 true => Ok(()),
                 false => Err(format!("expected {wanted}, ran {:?}", self.executed)),
@@ -250,17 +252,7 @@ impl Ran {
             "history_ids_unique" => self.check_last("wire_ids_unique", wanted),
             "history_pairs" => self.check_last("wire_pairs", wanted),
             "max_ms" | "min_elapsed_ms" => {
-                let got = self.elapsed.as_secs_f64() * 1000.0;
-                let limit = wanted.as_f64().unwrap_or_default();
-                let holds = if key == "max_ms" {
-                    got <= limit
-                } else {
-                    got >= limit
-                };
-                match holds {
-                    true => Ok(()),
-                    false => Err(format!("expected {limit}, took {got}")),
-                }
+                in_time(key, wanted, self.elapsed.as_secs_f64() * 1000.0)
             }
             "panics" => Ok(()),
             other => Err(format!("no such expectation of a run: {other}")),

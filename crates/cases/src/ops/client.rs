@@ -1,6 +1,7 @@
 //! What the client components have in common: requests from cases, and checks of bodies.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -8,6 +9,7 @@ use twopass_core::chat::{
     Arguments, Diagnostic, Message, OpaqueItem, OpaqueKind, Request, Role, ToolCall, TurnBudget,
 };
 use twopass_core::text::{JsonLimits, decode_arguments};
+use twopass_provider::preset::PRESETS;
 use twopass_wire::facts::{
     IdFormat, MaxTokensField, ReasoningField, ReasoningReplay, ThinkingField, WireFacts,
 };
@@ -17,6 +19,7 @@ use twopass_wire::{
 
 use crate::Verdict;
 use crate::case::{choice_of, tools_of};
+use crate::expect::{any_of, in_time};
 use crate::matchers::{check, same, shorten};
 
 /// The outside format that a component speaks.
@@ -60,6 +63,7 @@ impl Format {
 
 /// Builds the body of a request; nothing is sent.
 pub(super) fn build_request(format: Format, case: &Value) -> Verdict {
+    let started = Instant::now();
     let request = request_of(format, &case["input"]);
     let facts = facts_of(format, &case["input"]["profile"]);
     let encoded = match format {
@@ -68,29 +72,87 @@ pub(super) fn build_request(format: Format, case: &Value) -> Verdict {
         Format::Anthropic => anthropic_messages::encode_request(&request, &facts),
         Format::Ollama => ollama_chat::encode_request(&request, &facts),
     };
-    let result = match encoded {
-        Ok(encoded) => meets(&case["expect"], &encoded.body, &encoded.diagnostics),
-        Err(error) if case["expect"]["error"].is_object() => check(
-            &case["expect"]["error"],
-            Some(&json!({"kind": "bad_request", "message": error.to_string()})),
-            &Value::Null,
-        ),
-        Err(error) => Err(error.to_string()),
-    };
+    let elapsed_ms = started.elapsed().as_secs_f64() * 1000.0;
+    let mut expect = case["expect"].clone();
+    let result = times_of(&mut expect, elapsed_ms).and_then(|()| match encoded {
+        Ok(encoded) => meets(&expect, &encoded.body, &encoded.diagnostics),
+        Err(error) => refused(&expect, &error.to_string()),
+    });
     match result {
         Ok(()) => Verdict::Passed,
         Err(why) => Verdict::Failed(why),
     }
 }
 
+/// Takes the limits of time out of an `expect`, once they hold.
+fn times_of(expect: &mut Value, elapsed_ms: f64) -> Result<(), String> {
+    let Value::Object(keys) = expect else {
+        return Ok(());
+    };
+    ["max_ms", "min_elapsed_ms"].iter().try_for_each(|key| {
+        let wanted = keys.shift_remove(*key);
+        wanted.map_or(Ok(()), |wanted| in_time(key, &wanted, elapsed_ms))
+    })
+}
+
+/// Checks a request that cannot be built.
+fn refused(expect: &Value, message: &str) -> Result<(), String> {
+    if let Some(choices) = expect.get("one_of") {
+        return any_of(choices, |one| refused(one, message));
+    }
+    for (key, wanted) in expect["error"].as_object().ok_or(message)? {
+        match key.as_str() {
+            "message_contains" => every(wanted, |text| message.contains(text)),
+            "retryable" => check(wanted, Some(&json!(false)), wanted),
+            "kind" => check(
+                &json!({"$in": ["bad_request", "config"]}),
+                Some(wanted),
+                wanted,
+            ),
+            _ => Err("a request that is not sent has none".to_owned()),
+        }
+        .map_err(|why| format!("{key}: {why} in {message}"))?;
+    }
+    Ok(())
+}
+
 /// The facts of a case's `profile`, over those of the plain format.
 pub(crate) fn facts_of(format: Format, profile: &Value) -> WireFacts {
-    let mut facts = match format {
+    let facts = match format {
         Format::Chat => WireFacts::CHAT,
         Format::Responses => WireFacts::RESPONSES,
         Format::Anthropic => WireFacts::ANTHROPIC,
         Format::Ollama => WireFacts::OLLAMA,
     };
+    with_profile(facts, profile)
+}
+
+/// The preset of a format that has the facts of a `profile`, beside the replay policy, which
+/// is a setting; `None` within if the plain format has them, `Err` if none has.
+pub(super) fn preset_of(format: Format, profile: &Value) -> Result<Option<&'static str>, String> {
+    let fits = |facts: WireFacts| {
+        let asked = with_profile(facts, profile);
+        let reasoning_replay = facts.reasoning_replay;
+        facts
+            == WireFacts {
+                reasoning_replay,
+                ..asked
+            }
+    };
+    if fits(facts_of(format, &Value::Null)) {
+        return Ok(None);
+    }
+    let mut rows = PRESETS.iter();
+    let row = rows.find(|row| row.backend.as_str() == format.backend() && fits(row.facts));
+    match row {
+        Some(row) => Ok(Some(row.name)),
+        None => Err(format!(
+            "no endpoint of this format has the profile {profile}"
+        )),
+    }
+}
+
+fn with_profile(mut facts: WireFacts, profile: &Value) -> WireFacts {
     let text = |name: &str| profile[name].as_str();
     let set = |into: &mut bool, name: &str| {
         if let Some(on) = profile[name].as_bool() {
@@ -214,7 +276,7 @@ fn meets(expect: &Value, body: &str, diagnostics: &[Diagnostic]) -> Result<(), S
     let links = Links::read(&value);
     for (key, wanted) in keys {
         let result = match key.as_str() {
-            "one_of" => one_of(wanted, body, diagnostics),
+            "one_of" => any_of(wanted, |one| meets(one, body, diagnostics)),
             "request" => check_request(wanted, &value),
             "body_contains" => every(wanted, |text| body.contains(text)),
             "body_not_contains" => every(wanted, |text| !body.contains(text)),
@@ -227,19 +289,6 @@ fn meets(expect: &Value, body: &str, diagnostics: &[Diagnostic]) -> Result<(), S
         result.map_err(|why| format!("{key}: {why} in {}", shorten(body)))?;
     }
     Ok(())
-}
-
-fn one_of(choices: &Value, body: &str, diagnostics: &[Diagnostic]) -> Result<(), String> {
-    let choices = choices.as_array().map(Vec::as_slice).unwrap_or_default();
-    let results: Vec<_> = choices
-        .iter()
-        .map(|choice| meets(choice, body, diagnostics))
-        .collect();
-    if results.iter().any(Result::is_ok) {
-        return Ok(());
-    }
-    let why: Vec<String> = results.into_iter().filter_map(Result::err).collect();
-    Err(why.join(" | "))
 }
 
 /// `{equals: {pointer: value}, absent: [pointer]}` on a body.

@@ -1,28 +1,37 @@
 //! Configuration: one entry resolved, or a whole file loaded.
 
+use std::time::Instant;
+
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use twopass_provider::config::{Config, Environment};
 use twopass_provider::{Provider, ProviderError};
 
 use crate::Verdict;
+use crate::expect::{any_of, in_time};
 use crate::matchers::check;
 
 /// Reads the case's `config`, opens every entry, and compares addresses and headers.
 pub(super) fn run(case: &Value) -> Verdict {
-    let actual = match resolve(&case["input"]) {
+    let started = Instant::now();
+    let mut actual = match resolve(&case["input"]) {
         Ok(actual) => actual,
         Err(error) => json!({
             "error_kind": error.kind().as_str(), "message": error.to_string(), "headers": {},
         }),
     };
-    let keys = case["expect"].as_object().into_iter().flatten();
-    for (key, wanted) in keys {
-        if let Err(why) = one(key, wanted, &actual) {
-            return Verdict::Failed(format!("{key}: {why} in {actual}"));
-        }
+    actual["elapsed_ms"] = json!(started.elapsed().as_secs_f64() * 1000.0);
+    match meets(&case["expect"], &actual) {
+        Ok(()) => Verdict::Passed,
+        Err(why) => Verdict::Failed(format!("{why} in {actual}")),
     }
-    Verdict::Passed
+}
+
+fn meets(expect: &Value, actual: &Value) -> Result<(), String> {
+    let mut keys = expect.as_object().into_iter().flatten();
+    keys.try_for_each(|(key, wanted)| {
+        one(key, wanted, actual).map_err(|why| format!("{key}: {why}"))
+    })
 }
 
 fn resolve(input: &Value) -> Result<Value, ProviderError> {
@@ -64,6 +73,13 @@ fn one(key: &str, wanted: &Value, actual: &Value) -> Result<(), String> {
         Some(text) => Err(format!("`{text}` fails")),
     };
     match key {
+        "one_of" => any_of(wanted, |one| meets(one, actual)),
+        "panics" => Ok(()),
+        "max_ms" | "min_elapsed_ms" => in_time(
+            key,
+            wanted,
+            actual["elapsed_ms"].as_f64().unwrap_or_default(),
+        ),
         "headers_absent" => fails(texts().find(|name| actual["headers"].get(name).is_some())),
         "headers_not_contain" => {
             let headers = actual["headers"].to_string();

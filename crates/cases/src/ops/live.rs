@@ -11,9 +11,9 @@ use twopass_core::chat::{Delivery, Message, Sampling, ToolChoice, ToolSpec, Turn
 use twopass_provider::config::{Config, Environment, TwoPassMode};
 use twopass_provider::plan::Thinking;
 use twopass_provider::{CallOptions, ChatClient, ErrorKind, Provider, ProviderError};
-use twopass_replay::{Answer, Framing, Listener, Pace, Request, Server, Step};
+use twopass_replay::{Answer, Listener, Pace, Request, Server, Step};
 
-use super::client::{Format, message_of, request_of};
+use super::client::{Format, message_of, preset_of, request_of};
 use super::outcome::{Ended, Outcome};
 use crate::Verdict;
 
@@ -48,6 +48,8 @@ pub(super) fn run(format: Format, case: &Value) -> Verdict {
 
 struct Run<'c> {
     format: Format,
+    /// The row of known endpoints that has the facts of the case's `profile`.
+    preset: Option<&'static str>,
     input: &'c Value,
     answers: Vec<Answer>,
 }
@@ -60,12 +62,6 @@ impl<'c> Run<'c> {
                 return Err(format!("`{key}` is no setting that this adapter knows"));
             }
         }
-        if !matches!(
-            input["profile"].to_string().as_str(),
-            "null" | r#"{"thinking":true}"#
-        ) {
-            return Err("a profile is not known when a request is sent".to_owned());
-        }
         let mut answers = Vec::new();
         for entry in input["upstream"].as_array().into_iter().flatten() {
             let mut answer = Answer::from_json(entry)?;
@@ -76,6 +72,7 @@ impl<'c> Run<'c> {
             answers.push(answer);
         }
         Ok(Self {
+            preset: preset_of(format, &input["profile"])?,
             format,
             input,
             answers,
@@ -109,7 +106,6 @@ impl<'c> Run<'c> {
             let (head, tail) = body.split_at(at);
             Answer {
                 steps: vec![Step::Send(head.to_vec()), Step::Send(tail.to_vec())],
-                framing: Framing::Chunked,
                 ..answer.clone()
             }
         });
@@ -221,11 +217,18 @@ impl<'c> Run<'c> {
         if !timeouts.is_empty() {
             api["timeout_s"] = timeouts.into();
         }
-        json!({
+        let mut entry = json!({
             "name": "case", "provider_backend": self.format.backend(),
             "model_name": self.input["params"]["model"].as_str().unwrap_or("m"),
             "on_error": "raise", "two_pass_with_tools": true, "api_config": api,
-        })
+        });
+        if let Some(preset) = self.preset {
+            entry["preset"] = preset.into();
+        }
+        if let Some(policy) = self.input["profile"].get("reasoning_replay") {
+            entry["reasoning_replay"] = policy.clone();
+        }
+        entry
     }
 
     fn options(&self, budget: TurnBudget, sampling: Sampling) -> CallOptions {

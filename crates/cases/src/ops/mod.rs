@@ -29,6 +29,7 @@ pub(crate) fn run(case: &Value) -> Verdict {
     match (component, op) {
         ("think_parser", "split") => parse::split(case),
         ("think_parser", "two_pass") => two_pass::two_pass(case),
+        ("think_parser", "single_pass_stop") => two_pass::single_pass_stop(case),
         ("tool_parser", "render_history") => render::history(case),
         ("tool_parser", "extract" | "extract_turn") => parse::extract(case),
         ("tool_parser", "split_channels") => parse::split_channels(case),
@@ -47,10 +48,7 @@ pub(crate) fn run(case: &Value) -> Verdict {
             (Some(format), "stream" | "complete" | "roundtrip" | "roundtrip_tool_name") => {
                 live::run(format, case)
             }
-            _ => Verdict::Skipped {
-                op: format!("{component}/{op}"),
-                reason: "no adapter yet".to_owned(),
-            },
+            _ => Verdict::Failed(format!("`{component}` has no operation `{op}`")),
         },
     }
 }

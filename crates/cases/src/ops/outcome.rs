@@ -9,7 +9,7 @@ use twopass_provider::ProviderError;
 use twopass_replay::Request;
 
 use super::client::{check_body, check_request};
-use crate::expect::calls;
+use crate::expect::{any_of, calls, in_time};
 use crate::matchers::{check, shorten};
 
 /// How one turn ended.
@@ -33,7 +33,10 @@ impl Outcome {
         let Value::Object(keys) = expect else {
             return Err("`expect` is no object".to_owned());
         };
-        if let (Err(error), None) = (&self.ended.reply, keys.get("error")) {
+        let may_fail = ["error", "one_of"]
+            .iter()
+            .any(|key| keys.contains_key(*key));
+        if let (Err(error), false) = (&self.ended.reply, may_fail) {
             return Err(format!(
                 "the turn failed: {}: {error}",
                 error.kind().as_str()
@@ -50,6 +53,7 @@ impl Outcome {
         let empty = Reply::default();
         let reply = self.ended.reply.as_ref().unwrap_or(&empty);
         match key {
+            "one_of" => any_of(wanted, |one| self.meets(one)),
             "message" => check_message(wanted, reply),
             "first_message" => match &self.first_message {
                 Some(Ended { reply: Ok(reply) }) => check_message(wanted, reply),
@@ -96,12 +100,7 @@ impl Outcome {
                 Ok(())
             }
             "max_ms" | "min_elapsed_ms" => {
-                let got = self.elapsed.as_secs_f64() * 1000.0;
-                let limit = wanted.as_f64().unwrap_or_default();
-                match (key == "max_ms", got <= limit) {
-                    (true, true) | (false, false) => Ok(()),
-                    _ => Err(format!("expected {limit}, took {got}")),
-                }
+                in_time(key, wanted, self.elapsed.as_secs_f64() * 1000.0)
             }
             "panics" | "exact" => Ok(()),
             key => {

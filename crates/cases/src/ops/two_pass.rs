@@ -1,9 +1,9 @@
-//! The two-pass controller against a scripted engine.
+//! Turns of one and of two passes against a scripted engine.
 
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use twopass_core::chat::{ThinkTag, TurnBudget, Usage};
+use twopass_core::chat::{Reply, ThinkTag, TurnBudget, Usage};
 use twopass_core::chat_template::ThinkFraming;
 use twopass_core::control::{
     Means, PassEnd, PassRequest, Step, TurnParserOptions, TurnPlan, TurnSyntax, TwoPass,
@@ -14,14 +14,53 @@ use twopass_wire::fault::Fault;
 
 use super::values::verdict;
 use crate::Verdict;
-use crate::case::{call_rules_of, end_of};
+use crate::case::{bytes_of, call_rules_of, end_of, text_of};
 use crate::matchers::check;
 
+/// Characters per piece of text, in the runs that must all give the same.
+const PIECES: [usize; 4] = [usize::MAX, 1, 3, 7];
+
 pub(super) fn two_pass(case: &Value) -> Verdict {
+    let script: Vec<Value> = case["input"]["engine"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    judge(case, plan_of(&case["input"]), &script)
+}
+
+/// A turn of one pass whose engine knows nothing of the caller's stop strings.
+pub(super) fn single_pass_stop(case: &Value) -> Verdict {
     let input = &case["input"];
-    let script: Vec<Value> = input["engine"].as_array().cloned().unwrap_or_default();
+    let script = match input["engine"].as_array() {
+        Some(script) => script.clone(),
+        None => {
+            let (bytes, _) = bytes_of(input);
+            let mut answer = input.clone();
+            answer["text"] = String::from_utf8_lossy(&bytes).into();
+            vec![answer]
+        }
+    };
+    let plan = plan_of(input).map(|mut plan| {
+        let cap = input["params"]["max_tokens"].as_u64();
+        plan.budget = TurnBudget::OnePass {
+            max_tokens: cap.and_then(|cap| u32::try_from(cap).ok()),
+        };
+        plan
+    });
+    judge(case, plan, &script)
+}
+
+fn judge(case: &Value, plan: Result<TurnPlan, String>, script: &[Value]) -> Verdict {
     let started = Instant::now();
-    let run = match run(input, &script) {
+    let judged = plan.and_then(|plan| {
+        let mut runs = PIECES.iter().map(|piece| run(plan.clone(), script, *piece));
+        let whole = runs.next().unwrap_or_else(|| Err("no run".to_owned()))?;
+        match runs.find(|run| run.as_ref() != Ok(&whole)) {
+            Some(other) => Err(format!("in pieces it gives {other:?}, whole {whole}")),
+            None => Ok(whole),
+        }
+    });
+    let run = match judged {
         Ok(run) => run,
         Err(why) => return Verdict::Failed(why),
     };
@@ -77,8 +116,12 @@ fn plan_of(input: &Value) -> Result<TurnPlan, String> {
         .and_then(Value::as_str)
         .unwrap_or("think");
     let tag = ThinkTag::from_name(tag).ok_or_else(|| format!("unknown think tag `{tag}`"))?;
-    let opened = input["template_opens_think"] == true;
-    let stops = input["user_stop"].as_array().into_iter().flatten();
+    let opened = input["template_opens_think"] == true || input["prompt_opened"] == true;
+    let stops = ["user_stop", "stop"].map(|key| &input[key]);
+    let stops = stops.into_iter().flat_map(|stops| match stops {
+        Value::Array(stops) => stops.as_slice(),
+        stop => std::slice::from_ref(stop),
+    });
     let has_tools = input.get("tools").is_some();
     let dialect = input["format"].as_str().unwrap_or("hermes");
     let tools = match has_tools {
@@ -103,18 +146,21 @@ fn plan_of(input: &Value) -> Result<TurnPlan, String> {
         parser: TurnParserOptions {
             syntax: TurnSyntax::new(ReasoningSyntax::auto(), tools),
             calls: call_rules_of(input),
-            ..TurnParserOptions::default()
+            prompt_opened: input["prompt_opened"].as_bool(),
+            thinking_off: input["thinking_enabled"] == false,
         },
     })
 }
 
-fn run(input: &Value, script: &[Value]) -> Result<Value, String> {
-    let mut turn = TwoPass::new(plan_of(input)?);
+/// Plays the script, each text in pieces of so many characters.
+fn run(plan: TurnPlan, script: &[Value], piece: usize) -> Result<Value, String> {
+    let mut turn = TwoPass::new(plan);
     let mut passes: Vec<PassRequest> = Vec::new();
     let mut error = Value::Null;
+    let mut has_output = false;
     let reply = loop {
         match turn.poll() {
-            Step::Emit(_) => {}
+            Step::Emit(event) => has_output |= event.is_output(),
             Step::Done(reply) => break reply,
             Step::Send(pass) => passes.push(pass),
             Step::Read => {
@@ -127,12 +173,20 @@ fn run(input: &Value, script: &[Value]) -> Result<Value, String> {
                     let fault = Fault::from_response(status, [], body.as_bytes(), 0.0);
                     error = json!({
                         "kind": fault.kind.as_str(), "status": status,
-                        "retryable": fault.is_retryable(), "message": fault.message,
+                        // What was handed out cannot be taken back.
+                        "retryable": fault.is_retryable() && !has_output,
+                        "message": fault.message,
                     });
                     turn.handle_failure(fault.kind.as_str());
                     continue;
                 }
-                turn.handle_text(answer["text"].as_str().unwrap_or_default());
+                let text: Vec<char> = text_of(answer, "text")
+                    .unwrap_or_default()
+                    .chars()
+                    .collect();
+                for piece in text.chunks(piece.min(text.len().max(1))) {
+                    turn.handle_text(&piece.iter().collect::<String>());
+                }
                 let usage = |key: &str| {
                     answer
                         .pointer(&format!("/usage/{key}"))
@@ -151,6 +205,11 @@ fn run(input: &Value, script: &[Value]) -> Result<Value, String> {
             }
         }
     };
+    Ok(outcome(&reply, &passes, &error))
+}
+
+/// A turn in the words of the case files.
+fn outcome(reply: &Reply, passes: &[PassRequest], error: &Value) -> Value {
     let calls: Vec<Value> = reply
         .tool_calls
         .iter()
@@ -160,7 +219,7 @@ fn run(input: &Value, script: &[Value]) -> Result<Value, String> {
         .invalid_tool_calls
         .iter()
         .map(|call| json!({"kind": call.kind.as_str(), "name": call.name, "path": call.path}));
-    Ok(json!({
+    json!({
         "thinking": reply.reasoning,
         "response": reply.content,
         "content": reply.content,
@@ -177,7 +236,7 @@ fn run(input: &Value, script: &[Value]) -> Result<Value, String> {
             "reasoning_tokens": reply.usage.thinking_tokens,
         },
         "error": error,
-    }))
+    })
 }
 
 fn pass_value(pass: &PassRequest) -> Value {

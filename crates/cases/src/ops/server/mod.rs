@@ -48,8 +48,16 @@ pub(super) fn run(case: &Value) -> Verdict {
             ran.map_err(|_| format!("no end within {} s", MAX_RUN.as_secs()))?
         })
     });
-    match ran.and_then(|outcome| outcome.meets(&case["expect"])) {
-        Ok(()) => Verdict::Passed,
+    let is_optional = case["input"]["optional"] == true;
+    match ran {
+        Ok(outcome) if is_optional && outcome.is_absent() => Verdict::Skipped {
+            op: "server/http".to_owned(),
+            reason: "there is no such endpoint".to_owned(),
+        },
+        Ok(outcome) => match outcome.meets(&case["expect"]) {
+            Ok(()) => Verdict::Passed,
+            Err(why) => Verdict::Failed(why),
+        },
         Err(why) => Verdict::Failed(why),
     }
 }
@@ -151,7 +159,8 @@ impl Running {
         let mut upstream = None;
         let engine = Engine::new(script.clone())?;
         let mut providers = Vec::new();
-        let has_vectors = script.iter().any(|entry| entry.get("vectors").is_some());
+        let asks = |request: &Sent| request.path.ends_with("/embeddings");
+        let has_vectors = !script.is_empty() && requests.iter().any(asks);
         if has_vectors {
             let server = vectors_server(&script).await?;
             for name in &names {

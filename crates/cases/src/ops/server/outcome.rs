@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::client::Reply;
 use super::engine::Log;
 use super::stream;
+use crate::expect::{any_of, in_time};
 use crate::matchers::{check, shorten};
 
 /// All that can be told of a run.
@@ -39,27 +40,18 @@ impl Outcome {
     fn one(&self, key: &str, wanted: &Value) -> Result<(), String> {
         let last = self.replies.last().ok_or("nothing was sent")?;
         match key {
-            "one_of" => {
-                let choices = wanted.as_array().into_iter().flatten();
-                let failed: Vec<String> = choices
-                    .map(|one| self.meets(one))
-                    .map_while(Result::err)
-                    .collect();
-                match wanted
-                    .as_array()
-                    .is_some_and(|all| failed.len() == all.len())
-                {
-                    true => Err(failed.join(" | ")),
-                    false => Ok(()),
-                }
-            }
+            "one_of" => any_of(wanted, |one| self.meets(one)),
             "status" => self
                 .replies
                 .iter()
                 .try_for_each(|reply| check(wanted, Some(&json!(reply.status)), wanted)),
             "headers" => {
                 let headers: Value = last.headers.iter().cloned().collect();
-                check(wanted, Some(&headers), wanted)
+                for (name, wanted) in wanted.as_object().into_iter().flatten() {
+                    check(wanted, headers.get(name.to_ascii_lowercase()), wanted)
+                        .map_err(|why| format!("{name}: {why}"))?;
+                }
+                Ok(())
             }
             "body" => {
                 let body = last.json()?;
@@ -94,13 +86,16 @@ impl Outcome {
                 check(&json!({"$lte": wanted}), Some(&took), wanted)
             }
             "max_ms" | "min_elapsed_ms" => {
-                let bound = if key == "max_ms" { "$lte" } else { "$gte" };
-                let took = json!(self.elapsed.as_secs_f64() * 1000.0);
-                check(&json!({bound: wanted}), Some(&took), wanted)
+                in_time(key, wanted, self.elapsed.as_secs_f64() * 1000.0)
             }
             "panics" | "exact" => Ok(()),
             _ => Err("this adapter does not know it".to_owned()),
         }
+    }
+
+    /// True if the path is none of the server's.
+    pub(super) fn is_absent(&self) -> bool {
+        self.replies.iter().any(|reply| reply.status == 404)
     }
 
     fn in_prompts(&self, text: &str) -> bool {
