@@ -378,13 +378,13 @@ impl Envelope {
         };
         header.push_str(&input.text[input.pos..end]);
         input.pos = end;
-        let too_long = header.len() > MAX_HEADER_BYTES;
+        // No header, whatever may follow: the same bytes are judged however they come.
+        if header.len() > MAX_HEADER_BYTES {
+            show.text(Route::Text, &header, out);
+            self.state = State::Body(Route::Text);
+            return true;
+        }
         match next {
-            None if too_long => {
-                show.text(Route::Text, &header, out);
-                self.state = State::Body(Route::Text);
-                true
-            }
             None => {
                 self.state = State::Header(header);
                 false
