@@ -40,6 +40,8 @@ struct Inner {
     stats: Arc<StatsCell>,
     /// Most tokens of one sequence.
     limit_tokens: usize,
+    /// Most tokens guessed ahead.
+    draft_tokens: usize,
     output_tokens: u32,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -106,12 +108,22 @@ impl Engine {
             options.cached_sequences
         };
         let threads = options.resolved_threads();
+        // A guess that fails is cut off again.
+        let can_draft = !is_stateful && model.sliding_window() == 0;
+        let draft_tokens = if can_draft {
+            options.prompt_lookup_tokens
+        } else {
+            0
+        };
         let abort = Arc::new(AtomicBool::new(false));
         let params = ContextParams {
             context_tokens: options.context_tokens,
-            batch_tokens: options.step_tokens + options.max_streams,
+            batch_tokens: options.step_tokens + options.max_streams * (1 + draft_tokens),
             n_sequences: options.max_streams + cached_sequences,
+            n_outputs: options.max_streams * (1 + draft_tokens) + cached_sequences,
             threads,
+            cache_type: options.cache_type,
+            flash_attention: options.flash_attention,
         };
         let context = Context::new(Arc::clone(&model), params, Arc::clone(&abort))
             .map_err(|e| bad_model(path, &e))?;
@@ -136,6 +148,7 @@ impl Engine {
         });
         let inner = Inner {
             limit_tokens: sequence_limit(&info),
+            draft_tokens: draft_tokens as usize,
             info,
             grammars: Arc::new(GrammarCompiler::new(Arc::clone(&vocab))),
             vocab,
@@ -245,6 +258,7 @@ impl Engine {
             grammar,
             source,
             limit_tokens: inner.limit_tokens,
+            draft_tokens: inner.draft_tokens,
         });
         let (sender, generation) = channel(Arc::clone(&inner.inbox), inner.output_tokens);
         inner.inbox.push(Job { turn, sender })?;

@@ -137,6 +137,17 @@ fn build_factory(vocab: &Vocab) -> Result<ParserFactory, String> {
     Ok(factory)
 }
 
+/// What a grammar leaves no choice about.
+#[derive(Debug)]
+pub(crate) enum Forced {
+    /// There is a choice.
+    Nothing,
+    /// A control token.
+    Token(TokenId),
+    /// Text, which may be the beginning of more.
+    Text(String),
+}
+
 /// One turn's place in its grammar.
 pub(crate) struct GrammarRule {
     matcher: Matcher,
@@ -155,6 +166,28 @@ impl GrammarRule {
     pub(crate) fn allows(&mut self, token: TokenId) -> Result<bool, Error> {
         let n_valid = self.matcher.validate_tokens(&[token]);
         n_valid.map(|n| n == 1).map_err(|e| broken(&e))
+    }
+
+    /// How many of these tokens may come next, one after the other.
+    pub(crate) fn n_allowed(&mut self, tokens: &[TokenId]) -> Result<usize, Error> {
+        self.matcher.validate_tokens(tokens).map_err(|e| broken(&e))
+    }
+
+    /// What has to come next.
+    pub(crate) fn forced(&mut self) -> Forced {
+        let bytes = self.matcher.compute_ff_bytes();
+        let marker = bytes
+            .iter()
+            .position(|b| *b == TokTrie::SPECIAL_TOKEN_MARKER);
+        if marker == Some(0) {
+            return control_token(&bytes[1..]).map_or(Forced::Nothing, Forced::Token);
+        }
+        let text = &bytes[..marker.unwrap_or(bytes.len())];
+        match std::str::from_utf8(text) {
+            Ok(text) if !text.is_empty() => Forced::Text(text.to_owned()),
+            // Half a character: the draw decides on the tokens.
+            _ => Forced::Nothing,
+        }
     }
 
     /// Every token that may come next, ends of the turn included where the text may end.
@@ -180,6 +213,13 @@ impl std::fmt::Debug for GrammarRule {
             .field("is_complete", &self.is_complete())
             .finish_non_exhaustive()
     }
+}
+
+/// The number in `[7]...`, as llguidance names a control token behind its marker.
+fn control_token(bytes: &[u8]) -> Option<TokenId> {
+    let rest = bytes.strip_prefix(b"[")?;
+    let end = rest.iter().position(|b| *b == b']')?;
+    std::str::from_utf8(&rest[..end]).ok()?.parse().ok()
 }
 
 fn broken(e: &impl std::fmt::Display) -> Error {

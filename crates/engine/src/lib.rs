@@ -26,6 +26,7 @@
 //! cached prefix, the kernels add in another order, and a near tie may fall differently.
 #![warn(missing_docs)]
 
+mod draft;
 mod draw;
 mod engine;
 mod error;
@@ -45,7 +46,7 @@ mod vocab;
 
 pub use engine::{Engine, ModelInfo};
 pub use error::{Error, ErrorKind};
-pub use options::EngineOptions;
+pub use options::{CacheType, EngineOptions};
 pub use request::{GenerateRequest, Grammar, Outcome, Output};
 pub use stats::EngineStats;
 pub use stream::Generation;

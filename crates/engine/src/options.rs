@@ -32,8 +32,30 @@ pub struct EngineOptions {
     pub cached_sequences: u32,
     /// Memory for kept sequences outside the cells. Default 1 GiB.
     pub cached_bytes: usize,
+    /// Tokens guessed ahead per stream and step, 0 to 32. Default 0: none. What followed the
+    /// last tokens when they stood earlier in prompt or answer is computed along and kept if
+    /// the draw is equal, so no draw changes. Pays where answers repeat their prompt (edits,
+    /// quotes, extraction). Without effect for models that keep a running state or a sliding
+    /// window.
+    pub prompt_lookup_tokens: u32,
+    /// How keys and values are kept.
+    pub cache_type: CacheType,
+    /// Attention in one fused kernel; `None` = where the model and the machine have it.
+    pub flash_attention: Option<bool>,
     /// Layers computed on a GPU, if one was compiled in. Default 0.
     pub gpu_layers: u32,
+}
+
+/// How the KV cache keeps keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum CacheType {
+    /// Half precision.
+    #[default]
+    F16,
+    /// Eight bits and a scale per 32 values: about half the memory, slightly other texts.
+    /// Needs flash attention.
+    Q8_0,
 }
 
 /// Most sequences that llama.cpp can tell apart.
@@ -53,6 +75,9 @@ impl EngineOptions {
             output_tokens: 256,
             cached_sequences: 16,
             cached_bytes: 1 << 30,
+            prompt_lookup_tokens: 0,
+            cache_type: CacheType::F16,
+            flash_attention: None,
             gpu_layers: 0,
         }
     }
@@ -77,7 +102,7 @@ impl EngineOptions {
     /// # Errors
     /// `BadOption` names the option, what it is and what is allowed.
     pub fn check(&self) -> Result<(), Error> {
-        let rows: [(&'static str, u64, u64, u64); 7] = [
+        let rows: [(&'static str, u64, u64, u64); 8] = [
             ("threads", u64::from(self.threads.unwrap_or(1)), 1, 256),
             (
                 "context_tokens",
@@ -95,7 +120,17 @@ impl EngineOptions {
                 0,
                 u64::from(MAX_SEQUENCES / 2 - 1),
             ),
+            (
+                "prompt_lookup_tokens",
+                u64::from(self.prompt_lookup_tokens),
+                0,
+                32,
+            ),
         ];
+        if self.cache_type == CacheType::Q8_0 && self.flash_attention == Some(false) {
+            let text = "must not be off with the cache type q8_0, got false";
+            return Err(Error::bad_option("flash_attention", text.to_owned()));
+        }
         for (name, value, low, high) in rows {
             if !(low..=high).contains(&value) {
                 return Err(Error::bad_option(

@@ -79,8 +79,9 @@ struct Stream {
 struct Row {
     /// Index into `running`.
     stream: usize,
+    /// Of the turn's own, without guesses.
     n_tokens: usize,
-    /// Output row, if the stream draws after this step.
+    /// First output row, if the stream draws after this step; guesses have the next ones.
     logits: Option<usize>,
 }
 
@@ -222,10 +223,9 @@ impl Scheduler {
                     self.preempted.pop_front()
                 }
                 Some(_) => None,
-                None => self
-                    .parts
-                    .inbox
-                    .pop_if(|turn| fits(turn.need_tokens(HEADROOM_TOKENS))),
+                None => self.parts.inbox.pop_if(|turn| {
+                    fits(turn.need_tokens(HEADROOM_TOKENS)) && !self.is_computed_soon(turn.tokens())
+                }),
             };
             let Some(mut job) = job else {
                 return;
@@ -295,6 +295,25 @@ impl Scheduler {
         Some((sequence, self.usable(sequence, n)))
     }
 
+    /// True if a running stream is computing a beginning of these tokens that nobody has yet:
+    /// choices of one prompt then wait for the first one's.
+    fn is_computed_soon(&self, tokens: &[TokenId]) -> bool {
+        if self.parts.is_stateful {
+            return false;
+        }
+        let prompt = &tokens[..tokens.len().saturating_sub(1)];
+        let computing = self.running.iter().filter(|s| s.job.turn.is_prefilling());
+        let soon = computing
+            .map(|s| common_prefix(s.job.turn.tokens(), prompt))
+            .max();
+        let Some(n_soon) = soon.filter(|n| *n >= PREFIX_MIN_TOKENS) else {
+            return false;
+        };
+        let kept = self.cache.longest(prompt, false).map_or(0, |kept| kept.1);
+        let now = self.longest_running(prompt).map_or(0, |running| running.1);
+        n_soon >= kept.max(now) + PREFIX_MIN_TOKENS
+    }
+
     fn longest_running(&self, prompt: &[TokenId]) -> Option<(u32, usize)> {
         if self.parts.is_stateful {
             return None;
@@ -350,11 +369,13 @@ impl Scheduler {
         let order: Vec<usize> = (0..n).map(|k| (k + self.turn_of) % n).collect();
         let mut prompts = Vec::new();
         for &idx in &order {
-            let job = &self.running[idx].job;
+            let job = &mut self.running[idx].job;
+            let n_pending = job.turn.pending().len();
             if job.turn.is_prefilling() {
                 prompts.push(idx);
-            } else if job.turn.pending().len() <= most - self.batch.len() && !job.sender.is_full() {
-                self.add_row(idx, job.turn.pending().len(), false);
+            } else if n_pending <= most - self.batch.len() && !job.sender.is_full() {
+                job.turn.make_draft(most - self.batch.len() - n_pending);
+                self.add_row(idx, n_pending, false);
             }
         }
         let budget = if self.rows.is_empty() {
@@ -388,12 +409,13 @@ impl Scheduler {
         let Stream { job, sequence } = &self.running[stream];
         let pending = job.turn.pending();
         let wants_logits = n_tokens == pending.len();
-        let logits = self.batch.push(
-            *sequence,
-            job.turn.in_cache(),
-            &pending[..n_tokens],
-            wants_logits,
-        );
+        let draft = if wants_logits { job.turn.draft() } else { &[] };
+        let tokens: Vec<TokenId> = [&pending[..n_tokens], draft].concat();
+        let n_outputs = if wants_logits { 1 + draft.len() } else { 0 };
+        let start = job.turn.in_cache();
+        let logits = self
+            .batch
+            .push(*sequence, start, tokens.into_iter(), n_outputs);
         job.sender.set_prefilling(is_prompt);
         self.rows.push(Row {
             stream,
@@ -428,19 +450,28 @@ impl Scheduler {
     }
 
     fn after_decode(&mut self) {
-        let (mut n_prompt, mut n_drawn) = (0, 0);
         for row in std::mem::take(&mut self.rows) {
             let Stream { job, sequence } = &mut self.running[row.stream];
-            let turn = &mut job.turn;
-            n_prompt += turn.take_computed(row.n_tokens);
-            let Some(logits) = row.logits.and_then(|r| self.parts.context.logits(r)) else {
+            let n_prompt = job.turn.take_computed(row.n_tokens);
+            self.parts
+                .stats
+                .update(|s| s.prefill_tokens += n_prompt as u64);
+            let Some(first) = row.logits else {
                 continue;
             };
-            n_drawn += 1;
-            let n_forced = turn.n_forced();
-            turn.advance(logits, &mut self.candidates, &self.parts.vocab, &job.sender);
-            n_prompt += turn.n_forced() - n_forced;
-            if turn.take_rewound() {
+            let n_drafted = job.turn.draft().len();
+            let (n_forced, n_free) = (job.turn.n_forced(), job.turn.n_without_draw());
+            let mut n_accepted = 0;
+            while let Some(logits) = self.parts.context.logits(first + n_accepted) {
+                let turn = &mut job.turn;
+                turn.advance(logits, &mut self.candidates, &self.parts.vocab, &job.sender);
+                if !turn.accept_draft(n_accepted) {
+                    break;
+                }
+                n_accepted += 1;
+            }
+            let turn = &mut job.turn;
+            if turn.take_rewound() || n_accepted < n_drafted {
                 let n = turn.in_cache();
                 let is_cut = self.parts.context.cut(*sequence, n);
                 if !is_cut {
@@ -448,11 +479,17 @@ impl Scheduler {
                 }
                 turn.set_in_cache(if is_cut { n } else { 0 });
             }
+            let n_free = turn.n_without_draw() - n_free;
+            let n_forced = turn.n_forced() - n_forced;
+            self.parts.stats.update(|s| {
+                s.prefill_tokens += n_forced as u64;
+                // The last row was not drawn from if the grammar left no choice.
+                s.decode_tokens += n_accepted as u64 + u64::from(n_free == 0);
+                s.drafted_tokens += n_drafted as u64;
+                s.accepted_tokens += n_accepted as u64;
+                s.forced_tokens += n_free;
+            });
         }
-        self.parts.stats.update(|s| {
-            s.prefill_tokens += n_prompt as u64;
-            s.decode_tokens += n_drawn;
-        });
     }
 
     /// After an aborted step: the streams of the batch are where they were before it.

@@ -11,6 +11,12 @@ pub struct EngineStats {
     pub cached_tokens: u64,
     /// Tokens that were drawn, ends of turns included.
     pub decode_tokens: u64,
+    /// Tokens that were guessed ahead ([`crate::EngineOptions::prompt_lookup_tokens`]).
+    pub drafted_tokens: u64,
+    /// Guesses that the draw met: each saved a decode.
+    pub accepted_tokens: u64,
+    /// Tokens of answers that a grammar left no choice about: they were not drawn.
+    pub forced_tokens: u64,
     /// Decodes.
     pub steps: u64,
     /// Decodes that a cancelled prompt interrupted.

@@ -179,6 +179,13 @@ impl Vocab {
         Ok(tokens)
     }
 
+    /// The tokens of a text in which nothing is a control token.
+    pub(crate) fn tokenize_literal(&self, text: &str) -> Result<Vec<TokenId>, Error> {
+        let mut tokens = Vec::new();
+        self.literal_into(text, false, &mut tokens)?;
+        Ok(tokens)
+    }
+
     fn starts_with_token(&self, prompt: &Prompt, token: TokenId) -> bool {
         let piece = self.piece(token);
         match prompt.segments.iter().find(|s| !segment_text(s).is_empty()) {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use llama_cpp_sys_2 as sys;
 
 use super::Model;
+use crate::CacheType;
 
 /// Sizes of a context.
 #[derive(Debug, Clone, Copy)]
@@ -18,8 +19,14 @@ pub(crate) struct ContextParams {
     pub(crate) batch_tokens: u32,
     /// Sequences, numbered from 0.
     pub(crate) n_sequences: u32,
+    /// Most rows of logits of one decode; each has memory of its own.
+    pub(crate) n_outputs: u32,
     /// Threads that compute.
     pub(crate) threads: u32,
+    /// How keys and values are kept.
+    pub(crate) cache_type: CacheType,
+    /// `None` = as llama.cpp decides.
+    pub(crate) flash_attention: Option<bool>,
 }
 
 /// How a decode ended.
@@ -58,28 +65,25 @@ impl Batch {
         self.tokens.len()
     }
 
-    /// Adds consecutive tokens of one sequence from this position on; with `logits` the
-    /// last of them gets an output row, whose index is returned.
+    /// Adds consecutive tokens of one sequence from this position on; the last `n_outputs`
+    /// of them get output rows. Returns the index of the first such row.
     pub(crate) fn push(
         &mut self,
         sequence: u32,
         position: usize,
-        tokens: &[u32],
-        logits: bool,
+        tokens: impl ExactSizeIterator<Item = u32>,
+        n_outputs: usize,
     ) -> Option<usize> {
-        for (offset, token) in tokens.iter().enumerate() {
+        let first_output = tokens.len().saturating_sub(n_outputs);
+        let start = self.tokens.len();
+        for (offset, token) in tokens.enumerate() {
             self.tokens.push(token.cast_signed());
             self.positions
                 .push(i32::try_from(position + offset).unwrap_or(i32::MAX));
             self.sequences.push(sequence.cast_signed());
-            self.wants_logits.push(0);
+            self.wants_logits.push(i8::from(offset >= first_output));
         }
-        let last = self.wants_logits.last_mut()?;
-        if !logits {
-            return None;
-        }
-        *last = 1;
-        Some(self.wants_logits.len() - 1)
+        (n_outputs > 0).then_some(start + first_output)
     }
 }
 
@@ -118,10 +122,20 @@ impl Context {
         raw.n_batch = params.batch_tokens;
         raw.n_ubatch = params.batch_tokens;
         raw.n_seq_max = params.n_sequences;
-        // One output row per sequence at most: keeps the logits buffer small.
-        raw.n_outputs_max = params.n_sequences;
+        // Keeps the logits buffer small.
+        raw.n_outputs_max = params.n_outputs;
         raw.n_threads = threads;
         raw.n_threads_batch = threads;
+        let cache_type = match params.cache_type {
+            CacheType::F16 => sys::GGML_TYPE_F16,
+            CacheType::Q8_0 => sys::GGML_TYPE_Q8_0,
+        };
+        (raw.type_k, raw.type_v) = (cache_type, cache_type);
+        raw.flash_attn_type = match params.flash_attention {
+            None => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
+            Some(false) => sys::LLAMA_FLASH_ATTN_TYPE_DISABLED,
+            Some(true) => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
+        };
         raw.kv_unified = true;
         raw.no_perf = true;
         raw.abort_callback = Some(on_abort_poll);
@@ -227,8 +241,8 @@ impl Context {
         if batch.len() > self.params.batch_tokens as usize {
             return Err("a batch over its size");
         }
-        if n_outputs > self.params.n_sequences as usize {
-            return Err("more output rows than sequences");
+        if n_outputs > self.params.n_outputs as usize {
+            return Err("more output rows than there is memory for");
         }
         let in_range = |value: &i32, end: usize| usize::try_from(*value).is_ok_and(|v| v < end);
         if !batch.tokens.iter().all(|t| in_range(t, self.n_vocab)) {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 
-use twopass_engine::{Engine, EngineOptions, ErrorKind};
+use twopass_engine::{CacheType, Engine, EngineOptions, ErrorKind};
 
 use twopass_gguf::Value;
 
@@ -112,13 +112,17 @@ fn numbers_that_contradict_the_model_never_abort() {
 #[test]
 fn options_out_of_range_are_refused_by_name() {
     type Change = fn(&mut EngineOptions);
-    let change: [(&str, Change); 6] = [
+    let change: [(&str, Change); 8] = [
         ("threads", |o| o.threads = Some(0)),
         ("context_tokens", |o| o.context_tokens = 0),
         ("max_streams", |o| o.max_streams = 1000),
         ("step_tokens", |o| o.step_tokens = 1),
         ("queue_len", |o| o.queue_len = 0),
         ("output_tokens", |o| o.output_tokens = 0),
+        ("prompt_lookup_tokens", |o| o.prompt_lookup_tokens = 33),
+        ("flash_attention", |o| {
+            (o.cache_type, o.flash_attention) = (CacheType::Q8_0, Some(false));
+        }),
     ];
     for (name, change) in change {
         let mut options = EngineOptions::new(real_model());

@@ -8,5 +8,6 @@ mod budgets;
 mod loading;
 mod prefixes;
 mod rules;
+mod speculation;
 mod streams;
 mod tokens;

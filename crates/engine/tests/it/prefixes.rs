@@ -4,7 +4,7 @@ use twopass_core::chat::StopReason;
 use twopass_core::chat_template::Segment;
 use twopass_engine::EngineOptions;
 
-use crate::support::{Alone, chat, fresh, long_prompt, options, real_model, request, run};
+use crate::support::{Alone, chat, collect, fresh, long_prompt, options, real_model, request, run};
 
 fn small() -> EngineOptions {
     let mut options = options(real_model());
@@ -122,4 +122,25 @@ fn streams_share_the_prefix_of_one_that_is_running() {
     assert!(running.blocking_next().is_some());
     let second = run(engine, request(long_prompt(300, "shared"), 2));
     assert!(second.outcome.usage.cached_tokens > 250);
+}
+
+/// The choices of one request come at once: the first computes the prompt, the others take it
+/// over, and each draws its own text.
+#[test]
+fn choices_of_one_prompt_share_one_prefill() {
+    let Alone { engine, .. } = &fresh(small());
+    let choices: Vec<_> = (0..4)
+        .map(|seed| {
+            let mut turn = request(long_prompt(300, "choices"), 12);
+            turn.sampling.temperature = Some(1.0);
+            turn.sampling.seed = Some(seed);
+            engine.generate(turn).unwrap()
+        })
+        .collect();
+    let seen: Vec<_> = choices.into_iter().map(collect).collect();
+    let n_prompt = seen[0].outcome.usage.prompt_tokens;
+    let stats = engine.stats();
+    assert!(stats.prefill_tokens < n_prompt + 40, "{n_prompt} {stats:?}");
+    assert!(stats.cached_tokens > 3 * (n_prompt - 12), "{stats:?}");
+    assert!(seen.iter().any(|other| other.answer != seen[0].answer));
 }

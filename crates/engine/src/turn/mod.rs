@@ -12,20 +12,23 @@
 //!                        '-- budget spent, turn ended, context full: closing tokens forced
 //! ```
 
-use std::collections::VecDeque;
+mod ahead;
+mod outcome;
+mod text;
+
 use std::time::Instant;
 
-use twopass_core::chat::{PassReport, StopReason, Usage};
+use twopass_core::chat::StopReason;
 use twopass_core::control::{Admission, After, Phase, ThinkingBudget, ThinkingRule};
 
+use crate::draft::PromptLookup;
 use crate::draw::{Choice, Source};
 use crate::ffi::Candidates;
 use crate::grammar::GrammarRule;
-use crate::request::Outcome;
 use crate::stream::Sender;
-use crate::text_out::{StopMatcher, Utf8};
 use crate::vocab::Vocab;
 use crate::{Error, ErrorKind, TokenId};
+use text::{Text, is_visible};
 
 /// Tokens refused in a row at one point before the turn is given up.
 const REDRAW_LIMIT: usize = 256;
@@ -47,6 +50,8 @@ pub(crate) struct TurnParts {
     pub(crate) source: Source,
     /// Most tokens of the sequence.
     pub(crate) limit_tokens: usize,
+    /// Most tokens guessed ahead per step; 0 = none.
+    pub(crate) draft_tokens: usize,
 }
 
 /// A turn being generated.
@@ -55,6 +60,9 @@ pub(crate) struct Turn {
     /// Prompt, drawn and forced tokens. Those past `in_cache` wait to be computed.
     tokens: Vec<TokenId>,
     in_cache: usize,
+    /// Guesses of what follows `tokens`, in the batch of the current step.
+    draft: Vec<TokenId>,
+    drafter: Option<PromptLookup>,
     is_rewound: bool,
     prompt_len: usize,
     limit_tokens: usize,
@@ -87,6 +95,8 @@ struct Counts {
     /// Drawn after it.
     answer: u32,
     forced: usize,
+    /// Taken because the grammar left no choice.
+    without_draw: u64,
     /// Sequence length when the thought closed.
     at_close: usize,
 }
@@ -123,6 +133,8 @@ impl Turn {
             prompt_len: parts.prompt.len(),
             tokens: parts.prompt,
             in_cache: 0,
+            draft: Vec::new(),
+            drafter: (parts.draft_tokens > 0).then(|| PromptLookup::new(parts.draft_tokens)),
             is_rewound: false,
             limit_tokens: parts.limit_tokens,
             max_tokens: parts.max_tokens,
@@ -250,6 +262,9 @@ impl Turn {
         vocab: &Vocab,
         out: &Sender,
     ) -> Result<(), Error> {
+        if self.take_forced(vocab, out)? {
+            return Ok(());
+        }
         self.choice.refused.clear();
         self.choice.allowed = None;
         loop {
@@ -507,186 +522,5 @@ impl Turn {
             self.text.finish(self.phase(), out);
         }
         out.send_done(self.outcome(stop));
-    }
-
-    fn outcome(&self, stop: Result<StopReason, Error>) -> Outcome {
-        let now = Instant::now();
-        let start = self.started.unwrap_or(now);
-        let millis = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1000.0;
-        let total_reason = stop.as_ref().cloned().unwrap_or(StopReason::Cancelled);
-        let prefilled = (self.prompt_len - self.counts.cached) as u64;
-        let cached = self.counts.cached as u64;
-        let truncated = self.budget.as_ref().is_some_and(ThinkingBudget::truncated);
-        let usage = Usage {
-            prompt_tokens: self.prompt_len as u64,
-            thinking_tokens: self
-                .budget
-                .as_ref()
-                .map_or(0, |b| u64::from(b.thinking_tokens())),
-            response_tokens: u64::from(self.counts.answer),
-            cached_tokens: cached,
-        };
-        let mut passes = Vec::new();
-        if let Some(budget_tokens) = self.budget_tokens {
-            let closed = self
-                .closed
-                .unwrap_or(if budget_tokens == 0 { start } else { now });
-            passes.push(PassReport {
-                name: "thinking",
-                means: "engine_rule",
-                max_tokens: Some(budget_tokens),
-                prefill_tokens: prefilled,
-                cached_tokens: cached,
-                decode_tokens: u64::from(self.counts.thinking),
-                duration_ms: millis(start, closed),
-                stop_reason: self.thinking_stop(&total_reason, truncated),
-            });
-            passes.push(PassReport {
-                name: "answer",
-                means: "engine_rule",
-                max_tokens: self.effective_cap(self.counts.at_close),
-                prefill_tokens: self.counts.forced as u64,
-                cached_tokens: self.counts.at_close as u64,
-                decode_tokens: u64::from(self.counts.answer),
-                duration_ms: millis(closed, now),
-                stop_reason: total_reason,
-            });
-        } else {
-            passes.push(PassReport {
-                name: "single",
-                means: "single",
-                max_tokens: self.effective_cap(self.prompt_len),
-                prefill_tokens: prefilled,
-                cached_tokens: cached,
-                decode_tokens: u64::from(self.counts.answer),
-                duration_ms: millis(start, now),
-                stop_reason: total_reason,
-            });
-        }
-        Outcome {
-            stop,
-            passes,
-            usage,
-            thinking_truncated: truncated || self.context_cut,
-            ended_in_thought: self.ended_in_thought,
-        }
-    }
-
-    /// The answer's cap, or the room behind `start` where that is less.
-    fn effective_cap(&self, start: usize) -> Option<u32> {
-        let room = self.limit_tokens.saturating_sub(start + self.counts.forced);
-        let room = u32::try_from(room).unwrap_or(u32::MAX);
-        self.max_tokens.map(|cap| cap.min(room))
-    }
-
-    fn thinking_stop(&self, total: &StopReason, truncated: bool) -> StopReason {
-        if truncated || self.context_cut || self.budget_tokens == Some(0) {
-            StopReason::Length
-        } else if self.ended_in_thought {
-            StopReason::EndTurn
-        } else if self.closed.is_some() {
-            StopReason::StopSequence(self.close_tag.to_owned())
-        } else {
-            total.clone()
-        }
-    }
-}
-
-/// The text side of a turn.
-#[derive(Debug)]
-struct Text {
-    /// Thinking tokens that may still be taken back.
-    held: VecDeque<TokenId>,
-    utf8: Utf8,
-    stops: StopMatcher,
-    /// Tokens whose text was not sent yet.
-    n_waiting: u32,
-    whole: String,
-}
-
-impl Text {
-    fn new(stops: Vec<String>) -> Self {
-        Self {
-            held: VecDeque::new(),
-            utf8: Utf8::default(),
-            stops: StopMatcher::new(stops),
-            n_waiting: 0,
-            whole: String::new(),
-        }
-    }
-
-    /// Sends what is certain of these bytes; returns a stop string that was met.
-    fn push(&mut self, bytes: &[u8], n_tokens: u32, phase: Phase, out: &Sender) -> Option<String> {
-        self.whole.clear();
-        self.utf8.push(bytes, &mut self.whole);
-        self.n_waiting += n_tokens;
-        if phase != Phase::Answering {
-            self.send(self.whole.clone(), phase, out);
-            return None;
-        }
-        let mut certain = String::new();
-        let met = self.stops.push(&self.whole, &mut certain);
-        let met = met.map(str::to_owned);
-        self.send(certain, phase, out);
-        met
-    }
-
-    /// Sends a text that nobody drew.
-    fn push_forced(&mut self, text: &str, out: &Sender) {
-        let mut rest = String::new();
-        self.utf8.finish(&mut rest);
-        self.send(rest, Phase::Thinking, out);
-        out.send_text(text.to_owned(), 0, Phase::Thinking);
-    }
-
-    fn finish(&mut self, phase: Phase, out: &Sender) {
-        let mut rest = String::new();
-        self.utf8.finish(&mut rest);
-        let mut certain = String::new();
-        if phase == Phase::Answering {
-            self.stops.finish(&mut certain);
-        }
-        certain.push_str(&rest);
-        self.send(certain, phase, out);
-    }
-
-    fn send(&mut self, text: String, phase: Phase, out: &Sender) {
-        if !text.is_empty() {
-            out.send_text(text, std::mem::take(&mut self.n_waiting), phase);
-        }
-    }
-}
-
-/// True if an answer that begins so shows something: more than white space and stray closing
-/// tags, whole or unfinished.
-fn is_visible(head: &[u8]) -> bool {
-    const TAGS: [&[u8]; 2] = [b"</thinking>", b"</think>"];
-    let mut rest = head.trim_ascii_start();
-    while let Some(tag) = TAGS.iter().find(|tag| rest.starts_with(tag)) {
-        rest = rest[tag.len()..].trim_ascii_start();
-    }
-    !rest.is_empty() && !TAGS.iter().any(|tag| tag.starts_with(rest))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_visible;
-
-    #[test]
-    fn only_real_text_is_visible() {
-        let rows = [
-            ("", false),
-            (" \n", false),
-            ("</think>", false),
-            ("\n</think>\n </thinking>\n", false),
-            ("</thi", false),
-            ("<", false),
-            ("<b", true),
-            ("</think>a", true),
-            (" a", true),
-        ];
-        for (head, expect) in rows {
-            assert_eq!(is_visible(head.as_bytes()), expect, "{head:?}");
-        }
     }
 }

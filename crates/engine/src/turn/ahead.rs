@@ -1,0 +1,101 @@
+//! Several tokens in one step: what the grammar leaves no choice about, and guesses.
+//!
+//! Forced tokens are taken without a draw and computed together. Guessed ones are computed
+//! behind the waiting token; then every position is drawn as always, and a guess is worth a
+//! step if the draw is equal to it. So guesses change no draw.
+
+use crate::Error;
+use crate::TokenId;
+use crate::grammar::Forced;
+use crate::stream::Sender;
+use crate::vocab::Vocab;
+use twopass_core::control::Phase;
+
+use super::{FORCED_LIMIT, Turn};
+
+impl Turn {
+    /// Takes the tokens that the grammar leaves no choice about; false if there are none.
+    pub(super) fn take_forced(&mut self, vocab: &Vocab, out: &Sender) -> Result<bool, Error> {
+        if self.phase() != Phase::Answering || self.source.is_script() {
+            return Ok(false);
+        }
+        let Some(grammar) = &mut self.grammar else {
+            return Ok(false);
+        };
+        let tokens = match grammar.forced() {
+            Forced::Nothing => return Ok(false),
+            Forced::Token(token) => vec![token],
+            Forced::Text(text) => {
+                let mut tokens = vocab.tokenize_literal(&text)?;
+                // The last one may go on beyond what is certain.
+                tokens.pop();
+                spelled(&text, tokens, vocab)
+            }
+        };
+        let n_valid = grammar.n_allowed(&tokens)?;
+        for &token in tokens.iter().take(n_valid.min(FORCED_LIMIT)) {
+            if self.has_ended() {
+                break;
+            }
+            self.take(token, vocab, out)?;
+            self.counts.without_draw += 1;
+        }
+        Ok(n_valid > 0)
+    }
+
+    /// Guesses what follows the waiting token, at most `most` tokens.
+    pub(crate) fn make_draft(&mut self, most: usize) {
+        self.draft.clear();
+        let room = self.limit_tokens.saturating_sub(self.tokens.len() + 1);
+        let cap = match self.phase() {
+            Phase::Answering => self.max_tokens,
+            Phase::Thinking | Phase::CallInThought => None,
+        };
+        // The last token of a turn is never computed, so nothing is guessed behind it.
+        let left = cap.map_or(usize::MAX, |cap| {
+            (cap as usize).saturating_sub(self.counts.answer as usize + 1)
+        });
+        if self.pending().len() != 1 || self.source.is_script() {
+            return;
+        }
+        if let Some(drafter) = &mut self.drafter {
+            drafter.guess(&self.tokens, most.min(room).min(left), &mut self.draft);
+        }
+    }
+
+    /// The guesses of the current step.
+    pub(crate) fn draft(&self) -> &[TokenId] {
+        &self.draft
+    }
+
+    /// True if the token just drawn is the next guess, which is then in the cache.
+    pub(crate) fn accept_draft(&mut self, idx: usize) -> bool {
+        let is_equal = !self.has_ended()
+            && !self.is_rewound
+            && self.pending().len() == 1
+            && self.draft.get(idx) == self.pending().first();
+        if is_equal {
+            self.in_cache += 1;
+        }
+        is_equal
+    }
+
+    /// Tokens that were taken without a draw.
+    pub(crate) fn n_without_draw(&self) -> u64 {
+        self.counts.without_draw
+    }
+}
+
+/// The tokens that really spell the beginning of this text.
+fn spelled(text: &str, mut tokens: Vec<TokenId>, vocab: &Vocab) -> Vec<TokenId> {
+    let mut rest = text.as_bytes();
+    let fits = tokens.iter().take_while(|&&token| {
+        let piece = vocab.piece(token);
+        let tail = rest.strip_prefix(piece).filter(|_| !piece.is_empty());
+        rest = tail.unwrap_or_default();
+        tail.is_some()
+    });
+    let n_fits = fits.count();
+    tokens.truncate(n_fits);
+    tokens
+}

@@ -1,0 +1,114 @@
+//! The text side of a turn: bytes to characters, stop strings, what may still be taken back.
+
+use std::collections::VecDeque;
+
+use twopass_core::control::Phase;
+
+use crate::TokenId;
+use crate::stream::Sender;
+use crate::text_out::{StopMatcher, Utf8};
+
+/// The text side of a turn.
+#[derive(Debug)]
+pub(super) struct Text {
+    /// Thinking tokens that may still be taken back.
+    pub(super) held: VecDeque<TokenId>,
+    utf8: Utf8,
+    stops: StopMatcher,
+    /// Tokens whose text was not sent yet.
+    n_waiting: u32,
+    whole: String,
+}
+
+impl Text {
+    pub(super) fn new(stops: Vec<String>) -> Self {
+        Self {
+            held: VecDeque::new(),
+            utf8: Utf8::default(),
+            stops: StopMatcher::new(stops),
+            n_waiting: 0,
+            whole: String::new(),
+        }
+    }
+
+    /// Sends what is certain of these bytes; returns a stop string that was met.
+    pub(super) fn push(
+        &mut self,
+        bytes: &[u8],
+        n_tokens: u32,
+        phase: Phase,
+        out: &Sender,
+    ) -> Option<String> {
+        self.whole.clear();
+        self.utf8.push(bytes, &mut self.whole);
+        self.n_waiting += n_tokens;
+        if phase != Phase::Answering {
+            self.send(self.whole.clone(), phase, out);
+            return None;
+        }
+        let mut certain = String::new();
+        let met = self.stops.push(&self.whole, &mut certain);
+        let met = met.map(str::to_owned);
+        self.send(certain, phase, out);
+        met
+    }
+
+    /// Sends a text that nobody drew.
+    pub(super) fn push_forced(&mut self, text: &str, out: &Sender) {
+        let mut rest = String::new();
+        self.utf8.finish(&mut rest);
+        self.send(rest, Phase::Thinking, out);
+        out.send_text(text.to_owned(), 0, Phase::Thinking);
+    }
+
+    pub(super) fn finish(&mut self, phase: Phase, out: &Sender) {
+        let mut rest = String::new();
+        self.utf8.finish(&mut rest);
+        let mut certain = String::new();
+        if phase == Phase::Answering {
+            self.stops.finish(&mut certain);
+        }
+        certain.push_str(&rest);
+        self.send(certain, phase, out);
+    }
+
+    fn send(&mut self, text: String, phase: Phase, out: &Sender) {
+        if !text.is_empty() {
+            out.send_text(text, std::mem::take(&mut self.n_waiting), phase);
+        }
+    }
+}
+
+/// True if an answer that begins so shows something: more than white space and stray closing
+/// tags, whole or unfinished.
+pub(super) fn is_visible(head: &[u8]) -> bool {
+    const TAGS: [&[u8]; 2] = [b"</thinking>", b"</think>"];
+    let mut rest = head.trim_ascii_start();
+    while let Some(tag) = TAGS.iter().find(|tag| rest.starts_with(tag)) {
+        rest = rest[tag.len()..].trim_ascii_start();
+    }
+    !rest.is_empty() && !TAGS.iter().any(|tag| tag.starts_with(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_visible;
+
+    #[test]
+    fn only_real_text_is_visible() {
+        let rows = [
+            ("", false),
+            (" \n", false),
+            ("</think>", false),
+            ("\n</think>\n </thinking>\n", false),
+            ("</thi", false),
+            ("<", false),
+            ("<b", true),
+            ("</think>a", true),
+            (" a", true),
+        ];
+        for (head, expect) in rows {
+            assert_eq!(is_visible(head.as_bytes()), expect, "{head:?}");
+        }
+    }
+}
