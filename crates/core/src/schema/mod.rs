@@ -6,6 +6,7 @@
 
 mod coerce;
 mod forms;
+mod numbers;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,7 +16,10 @@ use serde_json::Value;
 use crate::text::prefix_within;
 
 pub use coerce::{coerce, text_to_value};
-pub use forms::{ProviderForm, close_objects, inline_refs, keywords_used, to_provider};
+pub use forms::{
+    ProviderForm, close_objects, inline_refs, keywords_used, to_provider, without_keyword,
+};
+pub use numbers::narrow_numbers;
 
 /// Deepest schema that is compiled or transformed.
 pub const MAX_SCHEMA_DEPTH: usize = 96;

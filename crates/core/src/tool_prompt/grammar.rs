@@ -3,11 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::chat::{ToolChoice, ToolSpec};
-use crate::schema::{close_objects, keywords_used};
+use crate::schema::{close_objects, keywords_used, narrow_numbers};
 use crate::tool_parser::{Body, DIALECTS, JsonLayout, NameStyle, RawStart, ToolDialect};
 
 /// Most calls that a constrained turn may make.
 const MAX_CONSTRAINED_CALLS: usize = 8;
+
+/// References that are followed from a schema's root.
+const MAX_ROOT_HOPS: usize = 16;
 
 /// [`CallFormat::grammar`] for Hermes calls, in which tools are explained to templates that
 /// know none.
@@ -294,15 +297,43 @@ pub fn unbound_keywords(tools: &[ToolSpec]) -> Vec<(&str, Vec<&'static str>)> {
 
 fn bound_schema(schema: &Value) -> Value {
     let mut schema = close_objects(schema);
+    follow_root(&mut schema);
     if let Value::Object(object) = &mut schema {
         object.entry("type").or_insert_with(|| json!("object"));
     }
     guided(schema)
 }
 
+/// Puts what the root refers to in its place: beside a reference that comes back to itself
+/// no type can be bound. A reference that leads only to itself stays.
+fn follow_root(schema: &mut Value) {
+    for _ in 0..MAX_ROOT_HOPS {
+        let reference = schema.get("$ref").and_then(Value::as_str);
+        let target = reference.and_then(|reference| reference.strip_prefix('#'));
+        let target = target.and_then(|target| schema.pointer(target));
+        let Some(Value::Object(target)) = target.cloned() else {
+            return;
+        };
+        if let Value::Object(root) = schema {
+            // Both hold: that needs the reference itself.
+            if target
+                .keys()
+                .any(|key| key != "$ref" && root.contains_key(key))
+            {
+                return;
+            }
+            root.shift_remove("$ref");
+            for (key, value) in target {
+                root.entry(key).or_insert(value);
+            }
+        }
+    }
+}
+
 /// The schema with llguidance's options: the separators of Python's `json.dumps`, and
 /// keywords that it does not know passed over.
-fn guided(mut schema: Value) -> Value {
+fn guided(schema: Value) -> Value {
+    let mut schema = narrow_numbers(&schema);
     if let Value::Object(object) = &mut schema {
         object.insert(
             "x-guidance".to_owned(),

@@ -11,9 +11,12 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{OnceCell, Semaphore};
-use twopass_core::chat::{Diagnostic, DiagnosticKind, PassReport, Request, ToolChoice, TurnBudget};
+use twopass_core::chat::{
+    Diagnostic, DiagnosticKind, PassReport, Request, ToolChoice, ToolSpec, TurnBudget,
+};
 use twopass_core::chat_template::Prompt;
 use twopass_core::control::{PassEnd, PassRequest, TextModel, TurnSettings, plan_turn};
+use twopass_core::schema::{keywords_used, without_keyword};
 use twopass_core::tool_prompt::call_grammar;
 use twopass_engine::{
     Engine, EngineOptions, EngineStats, ErrorKind as EngineErrorKind, GenerateRequest, Generation,
@@ -23,7 +26,7 @@ use twopass_engine::{
 use super::text_turn::{PassStep, TextEngine, TextTurn, run_raw, unix_now};
 use super::{Backend, RawRequest, TurnStream};
 use crate::catalogue::Catalogue;
-use crate::config::{BackendKind, EngineConfig, ProviderConfig};
+use crate::config::{BackendKind, CacheType, EngineConfig, ProviderConfig};
 use crate::prompt::{TemplateFacts, turn_settings};
 use crate::{ErrorKind, ProviderError};
 
@@ -328,21 +331,57 @@ impl Side {
         Ok(())
     }
 
-    /// The tool whose schema no grammar can bind, when a forced call's grammar fails.
+    /// The tool whose schema no grammar can bind, and the keyword that is at fault, when a
+    /// forced call's grammar fails.
     fn tool_at_fault(&self) -> Option<ProviderError> {
         self.request.tools.iter().enumerate().find_map(|(idx, tool)| {
-            let choice = ToolChoice::Named(tool.name.clone());
-            let lark = call_grammar(std::slice::from_ref(tool), &choice, false)?;
-            let error = self.engine.check_grammar(&Grammar { lark }).err()?;
+            let error = self.grammar_error(tool)?;
+            let mut keywords = keywords_used(&tool.parameters, &BOUND_KEYWORDS).into_iter();
+            let at_fault = keywords.find(|keyword| {
+                let parameters = without_keyword(&tool.parameters, keyword);
+                let rest = ToolSpec {
+                    parameters,
+                    ..tool.clone()
+                };
+                self.grammar_error(&rest).is_none()
+            });
+            let place = at_fault.map_or_else(String::new, |keyword| format!(" at `{keyword}`"));
             let message = format!(
-                "a call of `{}` cannot be bound to its schema, which this tool choice needs: {error}",
+                "a call of `{}` cannot be bound to its schema, which this tool choice needs; it fails{place}: {error}",
                 tool.name
             );
             let error = ProviderError::new(ErrorKind::BadRequest, message);
             Some(error.with_param(format!("tools[{idx}].parameters")))
         })
     }
+
+    fn grammar_error(&self, tool: &ToolSpec) -> Option<twopass_engine::Error> {
+        let choice = ToolChoice::Named(tool.name.clone());
+        let lark = call_grammar(std::slice::from_ref(tool), &choice, false)?;
+        self.engine.check_grammar(&Grammar { lark }).err()
+    }
 }
+
+/// Keywords that a grammar binds, the likely to fail first.
+const BOUND_KEYWORDS: [&str; 17] = [
+    "pattern",
+    "patternProperties",
+    "$ref",
+    "multipleOf",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "enum",
+    "const",
+    "allOf",
+    "anyOf",
+    "oneOf",
+];
 
 /// Says so if the context had no room for the caps that were asked for.
 fn lowered_cap(request: &Request, passes: &[PassReport]) -> Option<Diagnostic> {
@@ -391,6 +430,9 @@ fn named_stats(stats: &EngineStats) -> Vec<(&'static str, f64)> {
         ("prefill_tokens", stats.prefill_tokens as f64),
         ("cached_tokens", stats.cached_tokens as f64),
         ("decode_tokens", stats.decode_tokens as f64),
+        ("drafted_tokens", stats.drafted_tokens as f64),
+        ("accepted_tokens", stats.accepted_tokens as f64),
+        ("forced_tokens", stats.forced_tokens as f64),
         ("steps", stats.steps as f64),
         ("batch_streams_mean", stats.batch_streams_mean),
         ("batch_streams_max", stats.batch_streams_max.into()),
@@ -413,6 +455,12 @@ fn engine_options(path: &std::path::Path, config: &EngineConfig) -> EngineOption
     options.queue_len = config
         .queue_len
         .map_or(options.queue_len, |len| len as usize);
+    options.prompt_lookup_tokens = config.prompt_lookup_tokens.unwrap_or_default();
+    options.cache_type = match config.cache_type {
+        None | Some(CacheType::F16) => twopass_engine::CacheType::F16,
+        Some(CacheType::Q8_0) => twopass_engine::CacheType::Q8_0,
+    };
+    options.flash_attention = config.flash_attention;
     options
 }
 

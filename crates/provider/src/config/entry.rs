@@ -11,9 +11,9 @@ use super::origin::Origin;
 use super::read::DEFAULT_MODEL;
 use super::section::{Section, Source, suggestion};
 use super::types::{
-    BackendKind, ContentMode, Decisions, EngineConfig, GenerationConfig, HermesInjection, OnError,
-    OnInvalidCall, ParsingFormat, ProviderConfig, ReasoningReplay, ToolParserName, ToolResultRole,
-    TwoPassMode, UnterminatedThink,
+    BackendKind, CacheType, ContentMode, Decisions, EngineConfig, GenerationConfig,
+    HermesInjection, OnError, OnInvalidCall, ParsingFormat, ProviderConfig, ReasoningReplay,
+    ToolParserName, ToolResultRole, TwoPassMode, UnterminatedThink,
 };
 use crate::ProviderError;
 use crate::plan::think_tags;
@@ -307,6 +307,13 @@ fn engine(source: &mut Source, path: &str, node: &Node) -> Result<EngineConfig, 
         max_streams: section.count(source, "max_streams", 1)?,
         step_tokens: section.count(source, "step_tokens", 1)?,
         queue_len: section.count(source, "queue_len", 1)?,
+        prompt_lookup_tokens: section.count(source, "prompt_lookup_tokens", 0)?,
+        cache_type: section.one_of(
+            source,
+            "cache_type",
+            &named(CacheType::ALL, CacheType::as_str),
+        )?,
+        flash_attention: section.boolean(source, "flash_attention")?,
     };
     section.finish(source)?;
     Ok(config)

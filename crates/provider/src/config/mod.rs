@@ -30,7 +30,7 @@ pub use load::LoadOptions;
 pub use origin::{Origin, Origins};
 pub use show::{Setting, notices};
 pub use types::{
-    AgentConfig, ApiConfig, BackendKind, Config, ContentMode, Decisions, EngineConfig,
+    AgentConfig, ApiConfig, BackendKind, CacheType, Config, ContentMode, Decisions, EngineConfig,
     GenerationConfig, HermesInjection, MemoryKind, OnError, OnInvalidCall, ParsingFormat,
     ProviderConfig, ReasoningReplay, ServerConfig, Timeouts, ToolParserName, ToolResultRole,
     TracesConfig, TwoPassMode, UnterminatedThink,

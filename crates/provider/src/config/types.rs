@@ -293,6 +293,22 @@ pub struct EngineConfig {
     pub step_tokens: Option<u32>,
     /// Turns that wait; more are refused.
     pub queue_len: Option<u32>,
+    /// Tokens guessed ahead per turn and step, by what followed the same words before.
+    pub prompt_lookup_tokens: Option<u32>,
+    /// How keys and values are kept.
+    pub cache_type: Option<CacheType>,
+    /// Attention in one fused kernel.
+    pub flash_attention: Option<bool>,
+}
+
+named_enum! {
+    /// How the engine's cache keeps keys and values.
+    CacheType {
+        /// Half precision.
+        F16 = "f16",
+        /// Eight bits: half the memory.
+        Q8_0 = "q8_0",
+    }
 }
 
 named_enum! {

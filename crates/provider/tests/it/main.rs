@@ -21,6 +21,8 @@ mod embeddings;
 mod facade;
 mod fallbacks;
 mod faults;
+#[cfg(feature = "embedded")]
+mod forced_calls;
 mod native;
 mod plan;
 mod replicas;
