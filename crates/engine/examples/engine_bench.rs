@@ -1,8 +1,8 @@
-//! Measures the engine in this process: `engine_bench MODEL.gguf [THREADS [speeds|gaps|passes]]`.
+//! Measures the engine in this process: `engine_bench MODEL.gguf [THREADS [speeds|gaps|passes|masks]]`.
 //!
 //! Prints prefill and decode speed of 1 and 8 streams; the gaps between tokens of 4 running
 //! streams while a long prompt arrives; and what two passes cost against one pass of the same
-//! tokens and against two requests. Every figure is the median of several runs, taken in
+//! tokens and against two requests; and what share of the decodes' time grammars take. Every figure is the median of several runs, taken in
 //! turn, since other work on the machine hits all of them.
 #![expect(
     clippy::print_stdout,
@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use twopass_core::chat::ThinkTag;
 use twopass_core::chat_template::{Prompt, Segment};
 use twopass_core::control::ThinkingRule;
-use twopass_engine::{Engine, EngineOptions, Error, GenerateRequest, Generation, Outcome, Output};
+use twopass_engine::{
+    Engine, EngineOptions, Error, GenerateRequest, Generation, Grammar, Outcome, Output,
+};
 
 const CLOSE: &str = "\n</think>\n\n";
 const ROUNDS: usize = 3;
@@ -24,7 +26,8 @@ const ANSWER_TOKENS: u32 = 48;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let usage = "usage: engine_bench MODEL.gguf [THREADS [speeds|gaps|passes [PROMPT_TOKENS..]]]";
+    let usage =
+        "usage: engine_bench MODEL.gguf [THREADS [speeds|gaps|masks|passes [PROMPT_TOKENS..]]]";
     let path = PathBuf::from(arguments.next().ok_or(usage)?);
     let threads = match arguments.next() {
         Some(text) => Some(text.parse().map_err(|_| usage)?),
@@ -45,10 +48,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => {
             bench.speeds()?;
             bench.gaps()?;
+            bench.masks()?;
             bench.passes(&PROMPTS)?;
         }
         Some("speeds") => bench.speeds()?,
         Some("gaps") => bench.gaps()?,
+        Some("masks") => bench.masks()?,
         Some("passes") => {
             let given: Result<Vec<usize>, _> = arguments.map(|text| text.parse()).collect();
             let given = given.map_err(|_| usage)?;
@@ -58,6 +63,42 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     Ok(())
 }
+
+/// What the calls of the grammar's table are bound to.
+const CALL_SCHEMA: &str = r#"{
+    "type": "object",
+    "properties": {
+        "customer": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "maxLength": 24},
+                "mail": {"type": "string", "format": "email", "maxLength": 32},
+                "age": {"type": "integer", "minimum": 18, "maximum": 120}
+            },
+            "required": ["name", "mail", "age"],
+            "additionalProperties": false
+        },
+        "lines": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "sku": {"type": "string", "pattern": "^[A-Z]{3}-[0-9]{4}$"},
+                    "quantity": {"type": "integer", "minimum": 1, "maximum": 99},
+                    "price": {"type": "number", "minimum": 0.01, "maximum": 9999.99},
+                    "size": {"anyOf": [{"enum": ["s", "m", "l"]}, {"type": "null"}]}
+                },
+                "required": ["sku", "quantity", "price", "size"],
+                "additionalProperties": false
+            },
+            "minItems": 2,
+            "maxItems": 4
+        },
+        "express": {"type": "boolean"}
+    },
+    "required": ["customer", "lines", "express"],
+    "additionalProperties": false
+}"#;
 
 /// Prompt lengths of the latency table, in tokens.
 const PROMPTS: [usize; 3] = [100, 1000, 3000];
@@ -158,6 +199,51 @@ impl Bench {
             (computed - arrived).as_secs_f64()
         );
         Ok(())
+    }
+
+    /// Turns of calls that a grammar binds, sampled at temperature 1.
+    fn masks(&mut self) -> Result<(), Error> {
+        println!("\ngrammar, share of the decodes' time (medians of {ROUNDS} rounds)");
+        println!(
+            "{:>8} {:>10} {:>14} {:>14} {:>8}",
+            "streams", "tokens", "decode, ms", "grammar, ms", "share"
+        );
+        for n_streams in [1, 8] {
+            let mut rounds = Vec::new();
+            for _ in 0..ROUNDS {
+                let turns: Vec<_> = (0..n_streams).map(|n| self.bound_turn(n)).collect();
+                // The prompts are computed before the grammar works: they are kept short.
+                let before = self.engine.stats();
+                let turns: Result<Vec<_>, Error> = turns
+                    .into_iter()
+                    .map(|turn| self.engine.generate(turn))
+                    .collect();
+                read_all(turns?);
+                let after = self.engine.stats();
+                let n_tokens = after.decode_tokens - before.decode_tokens;
+                let decode = after.decode_seconds - before.decode_seconds;
+                let grammar = after.grammar_seconds - before.grammar_seconds;
+                rounds.push((grammar / decode, n_tokens, decode, grammar));
+            }
+            rounds.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let (share, n_tokens, decode, grammar) = rounds[ROUNDS / 2];
+            println!(
+                "{n_streams:>8} {n_tokens:>10} {:>14.1} {:>14.1} {:>7.2}%",
+                decode * 1000.0,
+                grammar * 1000.0,
+                share * 100.0
+            );
+        }
+        Ok(())
+    }
+
+    /// A turn of a call with nested objects, lists, choices and bounds.
+    fn bound_turn(&mut self, seed: u64) -> GenerateRequest {
+        let mut request = turn(self.prompt(16), 256);
+        request.sampling.seed = Some(seed);
+        request.sampling.temperature = Some(1.0);
+        request.grammar = Some(Grammar::whole(format!("start: %json {CALL_SCHEMA}")));
+        request
     }
 
     fn passes(&mut self, prompts: &[usize]) -> Result<(), Error> {

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
@@ -14,6 +15,7 @@ use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokR
 use llguidance::{Matcher, ParserFactory};
 
 use crate::ffi::TokenKind;
+use crate::member_names::MemberNames;
 use crate::request::Grammar;
 use crate::vocab::Vocab;
 use crate::{Error, ErrorKind, TokenId};
@@ -67,7 +69,7 @@ impl GrammarCompiler {
         {
             let matcher = entry.1.deep_clone();
             cache.push_back(entry);
-            return Ok(GrammarRule { matcher });
+            return Ok(rule_of(matcher, grammar));
         }
         drop(cache);
         let bad = |e: String| {
@@ -84,9 +86,7 @@ impl GrammarCompiler {
         if let Some(e) = matcher.get_error() {
             return Err(bad(e));
         }
-        let rule = GrammarRule {
-            matcher: matcher.deep_clone(),
-        };
+        let rule = rule_of(matcher.deep_clone(), grammar);
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.len() >= CACHE_LEN {
             cache.pop_front();
@@ -151,31 +151,57 @@ pub(crate) enum Forced {
 /// One turn's place in its grammar.
 pub(crate) struct GrammarRule {
     matcher: Matcher,
+    names: MemberNames,
+    is_lazy: bool,
+    /// Time that was spent here since it was last asked for.
+    spent: Duration,
+}
+
+fn rule_of(matcher: Matcher, grammar: &Grammar) -> GrammarRule {
+    GrammarRule {
+        matcher,
+        names: MemberNames::new(grammar.opens_at.as_deref()),
+        is_lazy: grammar.opens_at.is_some(),
+        spent: Duration::ZERO,
+    }
 }
 
 impl GrammarRule {
-    /// True if the text may end here.
-    pub(crate) fn may_end(&mut self) -> Result<bool, Error> {
-        if self.matcher.is_stopped() && !self.matcher.is_error() {
-            return Ok(true);
-        }
-        self.matcher.is_accepting().map_err(|e| broken(&e))
+    /// True if all of the answer is bound.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.is_lazy
     }
 
-    /// True if this token may come next; it must not end the turn.
-    pub(crate) fn allows(&mut self, token: TokenId) -> Result<bool, Error> {
-        let n_valid = self.matcher.validate_tokens(&[token]);
-        n_valid.map(|n| n == 1).map_err(|e| broken(&e))
+    /// The time that was spent here since the last call.
+    pub(crate) fn take_spent(&mut self) -> Duration {
+        std::mem::take(&mut self.spent)
+    }
+
+    /// True if the text may end here.
+    pub(crate) fn may_end(&mut self) -> Result<bool, Error> {
+        if self.is_complete() {
+            return Ok(true);
+        }
+        self.timed(|rule| rule.matcher.is_accepting().map_err(|e| broken(&e)))
+    }
+
+    /// True if this token, with these bytes, may come next; it must not end the turn.
+    pub(crate) fn allows(&mut self, token: TokenId, piece: &[u8]) -> Result<bool, Error> {
+        self.timed(|rule| {
+            let n_valid = rule.matcher.validate_tokens(&[token]);
+            let is_valid = n_valid.map(|n| n == 1).map_err(|e| broken(&e))?;
+            Ok(is_valid && rule.names.admits(piece))
+        })
     }
 
     /// How many of these tokens may come next, one after the other.
     pub(crate) fn n_allowed(&mut self, tokens: &[TokenId]) -> Result<usize, Error> {
-        self.matcher.validate_tokens(tokens).map_err(|e| broken(&e))
+        self.timed(|rule| rule.matcher.validate_tokens(tokens).map_err(|e| broken(&e)))
     }
 
     /// What has to come next.
     pub(crate) fn forced(&mut self) -> Forced {
-        let bytes = self.matcher.compute_ff_bytes();
+        let bytes = self.timed(|rule| rule.matcher.compute_ff_bytes());
         let marker = bytes
             .iter()
             .position(|b| *b == TokTrie::SPECIAL_TOKEN_MARKER);
@@ -192,13 +218,25 @@ impl GrammarRule {
 
     /// Every token that may come next, ends of the turn included where the text may end.
     pub(crate) fn allowed(&mut self) -> Result<Vec<TokenId>, Error> {
-        let mask = self.matcher.compute_mask_or_eos().map_err(|e| broken(&e))?;
-        Ok(mask.iter().collect())
+        self.timed(|rule| {
+            let mask = rule.matcher.compute_mask_or_eos().map_err(|e| broken(&e))?;
+            Ok(mask.iter().collect())
+        })
     }
 
     /// Goes on by a token that is allowed.
-    pub(crate) fn take(&mut self, token: TokenId) -> Result<(), Error> {
-        self.matcher.consume_token(token).map_err(|e| broken(&e))
+    pub(crate) fn take(&mut self, token: TokenId, piece: &[u8]) -> Result<(), Error> {
+        self.timed(|rule| {
+            rule.names.push(piece);
+            rule.matcher.consume_token(token).map_err(|e| broken(&e))
+        })
+    }
+
+    fn timed<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let start = Instant::now();
+        let done = work(self);
+        self.spent += start.elapsed();
+        done
     }
 
     /// True if nothing can follow any more.

@@ -34,6 +34,7 @@ mod ffi;
 mod gguf;
 mod grammar;
 mod inbox;
+mod member_names;
 mod options;
 mod prefix_cache;
 mod request;

@@ -19,7 +19,7 @@ pub struct GenerateRequest {
     /// Stop strings, none empty, at most 64 of 1024 bytes. They apply to the answer only; a
     /// string that was met is not part of the text.
     pub stop: Vec<String>,
-    /// Constrains the answer.
+    /// Constrains the answer. An object in it has no member twice.
     pub grammar: Option<Grammar>,
     /// How tokens are drawn. Defaults: temperature 0.3, `top_p` 0.95, `top_k` 40, `min_p`
     /// 0.05, no penalties, a random seed.
@@ -54,6 +54,23 @@ impl GenerateRequest {
 pub struct Grammar {
     /// The text; its start rule is `start`.
     pub lark: String,
+    /// The text that opens what is bound, where the grammar leaves the model free before it
+    /// and after; `None`: all of the answer is bound.
+    ///
+    /// A free answer may end with a call inside the thought, and only what is bound is kept
+    /// from naming a member twice.
+    pub opens_at: Option<String>,
+}
+
+impl Grammar {
+    /// A grammar of the whole answer.
+    #[must_use]
+    pub fn whole(lark: impl Into<String>) -> Self {
+        Self {
+            lark: lark.into(),
+            opens_at: None,
+        }
+    }
 }
 
 /// What a stream gives: texts, then one `Done`, then nothing.

@@ -15,6 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use twopass_core::chat::StopReason;
 
@@ -433,7 +434,10 @@ impl Scheduler {
         }
         let (n_streams, n_tokens) = (self.rows.len(), self.batch.len());
         self.parts.stats.count_step(n_streams, n_tokens);
+        let start = Instant::now();
         let decoded = self.parts.context.decode(&mut self.batch);
+        let spent = start.elapsed().as_secs_f64();
+        self.parts.stats.update(|s| s.decode_seconds += spent);
         for row in &self.rows {
             self.running[row.stream].job.sender.set_prefilling(false);
         }
@@ -450,6 +454,7 @@ impl Scheduler {
     }
 
     fn after_decode(&mut self) {
+        let mut in_grammars = Duration::ZERO;
         for row in std::mem::take(&mut self.rows) {
             let Stream { job, sequence } = &mut self.running[row.stream];
             let n_prompt = job.turn.take_computed(row.n_tokens);
@@ -471,6 +476,7 @@ impl Scheduler {
                 n_accepted += 1;
             }
             let turn = &mut job.turn;
+            in_grammars += turn.take_grammar_time();
             if turn.take_rewound() || n_accepted < n_drafted {
                 let n = turn.in_cache();
                 let is_cut = self.parts.context.cut(*sequence, n);
@@ -490,6 +496,10 @@ impl Scheduler {
                 s.forced_tokens += n_free;
             });
         }
+        let in_grammars = in_grammars.as_secs_f64();
+        self.parts
+            .stats
+            .update(|s| s.grammar_seconds += in_grammars);
     }
 
     /// After an aborted step: the streams of the batch are where they were before it.

@@ -21,6 +21,10 @@ pub struct EngineStats {
     pub steps: u64,
     /// Decodes that a cancelled prompt interrupted.
     pub aborted_steps: u64,
+    /// Time in decodes, in seconds.
+    pub decode_seconds: f64,
+    /// Time that grammars took on the engine's thread, between decodes, in seconds.
+    pub grammar_seconds: f64,
     /// Streams per step, on average.
     pub batch_streams_mean: f64,
     /// Streams in the fullest step.

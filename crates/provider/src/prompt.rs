@@ -274,6 +274,7 @@ pub fn turn_settings(entry: &ProviderConfig) -> Result<TurnSettings, ProviderErr
         syntax: TurnSyntax::new(reasoning_syntax(entry), tools),
         tool_prompt: tool_prompt(entry),
         limits: ParserLimits::default(),
+        on_unbound_schema: entry.decisions.on_unbound_schema,
     })
 }
 

@@ -1,13 +1,15 @@
 //! Two-pass control as state machines without IO.
 
 mod budget;
+mod bound_schemas;
 mod prompt;
 mod replay;
 mod turn_parser;
 mod two_pass;
 
+pub use bound_schemas::OnUnboundSchema;
 pub use budget::{Admission, After, Phase, ThinkingBudget, ThinkingRule};
-pub use prompt::{PlanError, PlannedTurn, TextModel, TurnSettings, plan_turn};
+pub use prompt::{PlanError, PlannedTurn, TextModel, TurnSettings, demanded_grammar, plan_turn};
 pub use replay::{
     ReasoningSplit, ReplayPolicy, drop_reasoning, dropped_reasoning, replay, split_past_turn,
     split_reasoning,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::bound_schemas::{OnUnboundSchema, judge_bounds};
 use super::turn_parser::{TurnParserOptions, TurnSyntax};
 use super::two_pass::{Means, TurnPlan};
 use crate::chat::{
@@ -18,7 +19,7 @@ use crate::chat_template::{
 use crate::schema::CompiledSchema;
 use crate::tool_parser::{CallRules, ParserLimits, ToolSet, ToolSyntax};
 use crate::tool_prompt::{
-    CallBlocks, CallFormat, ToolPromptOptions, form_grammar, unbound_keywords, with_tools,
+    CallBlocks, CallFormat, LazyGrammar, ToolPromptOptions, form_grammar, with_tools,
 };
 
 /// The markers of a Hermes call.
@@ -89,6 +90,8 @@ pub struct TurnSettings {
     pub tool_prompt: ToolPromptOptions,
     /// Limits of the parser.
     pub limits: ParserLimits,
+    /// What becomes of schemas that no grammar binds in full.
+    pub on_unbound_schema: OnUnboundSchema,
 }
 
 /// A turn, ready to run.
@@ -100,6 +103,9 @@ pub struct PlannedTurn {
     pub plan: TurnPlan,
     /// A grammar for the answer in llguidance's Lark dialect, if a call or a form is demanded.
     pub grammar: Option<String>,
+    /// For a model that may call and need not: what binds a call once it opens. It may not
+    /// compile; the turn is free then.
+    pub lazy_grammar: Option<LazyGrammar>,
     /// What the reader should know before the first event.
     pub diagnostics: Vec<Diagnostic>,
 }
@@ -180,14 +186,10 @@ pub fn plan_turn(
             "the chat template opens the think block itself, so no second tag was added",
         ));
     }
-    let format = model.call_format(settings.syntax.tools());
-    let calls = format.and_then(|format| calls_grammar(request, &format));
-    let only_calls = calls.is_some();
-    if only_calls {
-        diagnostics.extend(loosely_bound(&request.tools));
-    }
-    let form = || Some(form_grammar(&request.answer_schema()?));
-    let grammar = calls.or_else(form);
+    let grammar = demanded_grammar(request, model, settings);
+    let only_calls = grammar.is_some() && request.tool_choice.forces_call();
+    let policy = OnUnboundSchema::of_request(request, settings.on_unbound_schema)?;
+    diagnostics.extend(judge_bounds(request, policy)?);
     let framing = model.framing.clone();
     let mut plan = TurnPlan {
         budget: request.budget,
@@ -210,35 +212,45 @@ pub fn plan_turn(
             plan.call_stop = Some(CALL_CLOSE.to_owned());
         }
     }
+    let lazy = |format: CallFormat<'_>| {
+        format.lazy_grammar(
+            &request.tools,
+            &request.tool_choice,
+            request.parallel_tool_calls,
+        )
+    };
+    let format = model.call_format(settings.syntax.tools());
+    let lazy_grammar = match grammar {
+        None => format.and_then(lazy),
+        Some(_) => None,
+    };
     Ok(PlannedTurn {
         prompt,
         plan,
         grammar,
+        lazy_grammar,
         diagnostics,
     })
 }
 
 /// The grammar of the turn's calls, if one is demanded.
-fn calls_grammar(request: &Request, format: &CallFormat<'_>) -> Option<String> {
-    format.grammar(
+fn calls_grammar(request: &Request, model: &TextModel, settings: &TurnSettings) -> Option<String> {
+    model.call_format(settings.syntax.tools())?.grammar(
         &request.tools,
         &request.tool_choice,
         request.parallel_tool_calls,
     )
 }
 
-/// What a forced call's grammar leaves to the check afterwards.
-fn loosely_bound(tools: &[ToolSpec]) -> Vec<Diagnostic> {
-    let unbound = unbound_keywords(tools).into_iter();
-    unbound
-        .map(|(tool, keywords)| {
-            let message = format!(
-                "the call of `{tool}` is not bound to `{}` while it is written, only checked",
-                keywords.join("`, `")
-            );
-            Diagnostic::new(DiagnosticKind::Degraded, message)
-        })
-        .collect()
+/// The grammar of the answer in llguidance's Lark dialect, if a call or a form is demanded.
+#[must_use]
+pub fn demanded_grammar(
+    request: &Request,
+    model: &TextModel,
+    settings: &TurnSettings,
+) -> Option<String> {
+    let form = || Some(form_grammar(&request.answer_schema()?));
+    calls_grammar(request, model, settings).or_else(form)
 }
 
 fn parser_options(

@@ -80,16 +80,6 @@ pub fn keywords_used(schema: &Value, keywords: &[&'static str]) -> Vec<&'static 
     in_order.copied().collect()
 }
 
-/// The schema without this keyword, wherever it stands.
-#[must_use]
-pub fn without_keyword(schema: &Value, keyword: &str) -> Value {
-    let mut rest = schema.clone();
-    rewrite(&mut rest, &mut |members| {
-        members.shift_remove(keyword);
-    });
-    rest
-}
-
 /// Closes every object that lists its members and says nothing of others, so that a model
 /// that is bound by the schema cannot invent or repeat members. What fits the result fits
 /// `schema`.

@@ -4,6 +4,7 @@
 //! fetches anything. Everything is bounded: schema depth, expansion of references, patterns
 //! (a linear engine), number of reported violations.
 
+mod bind;
 mod coerce;
 mod forms;
 mod numbers;
@@ -15,11 +16,9 @@ use serde_json::Value;
 
 use crate::text::prefix_within;
 
+pub use bind::{UnboundKeyword, for_grammar, unbound_keywords};
 pub use coerce::{coerce, text_to_value};
-pub use forms::{
-    ProviderForm, close_objects, inline_refs, keywords_used, to_provider, without_keyword,
-};
-pub use numbers::narrow_numbers;
+pub use forms::{ProviderForm, close_objects, inline_refs, keywords_used, to_provider};
 
 /// Deepest schema that is compiled or transformed.
 pub const MAX_SCHEMA_DEPTH: usize = 96;

@@ -18,8 +18,7 @@ const HAIR: f64 = 1e-9;
 /// bound can no longer be written. An exclusive bound of a number becomes an inclusive one a
 /// billionth further in: `0.99999999999999999999` reads as 1. Where nothing would be left
 /// the bounds stay.
-#[must_use]
-pub fn narrow_numbers(schema: &Value) -> Value {
+pub(super) fn narrow_numbers(schema: &Value) -> Value {
     let mut narrowed = schema.clone();
     rewrite(&mut narrowed, &mut |members| {
         let has_bound = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]

@@ -1,9 +1,9 @@
-//! Grammars of forced calls, in llguidance's Lark dialect.
+//! Grammars of calls, in llguidance's Lark dialect.
 
 use serde_json::{Value, json};
 
 use crate::chat::{ToolChoice, ToolSpec};
-use crate::schema::{close_objects, keywords_used, narrow_numbers};
+use crate::schema::for_grammar;
 use crate::tool_parser::{Body, DIALECTS, JsonLayout, NameStyle, RawStart, ToolDialect};
 
 /// Most calls that a constrained turn may make.
@@ -22,13 +22,24 @@ pub fn call_grammar(tools: &[ToolSpec], choice: &ToolChoice, parallel: bool) -> 
 /// A grammar of an answer that is JSON of this schema.
 #[must_use]
 pub fn form_grammar(schema: &Value) -> String {
-    format!("start: %json {}\n", guided(close_objects(schema)))
+    format!("start: %json {}\n", guided(for_grammar(schema)))
+}
+
+/// A grammar of text that may hold calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LazyGrammar {
+    /// The grammar in llguidance's Lark dialect.
+    pub lark: String,
+    /// The text that opens what is bound; outside of it everything is allowed.
+    pub marker: String,
 }
 
 /// How one model is to write a forced call.
 #[derive(Debug)]
 pub struct CallFormat<'a> {
     frame: Frame,
+    /// The marker that every call or group of calls begins with; empty if there is none.
+    marker: &'static str,
     control_tokens: &'a [(u32, String)],
 }
 
@@ -37,10 +48,14 @@ impl<'a> CallFormat<'a> {
     #[must_use]
     pub fn new(dialect: &ToolDialect) -> Option<Self> {
         let frame = Frame::of(dialect)?;
-        let control_tokens = &[];
+        let marker = match dialect.raw {
+            RawStart::No => dialect.call_open(),
+            RawStart::AnswerStart | RawStart::LineStart => "",
+        };
         Some(Self {
             frame,
-            control_tokens,
+            marker,
+            control_tokens: &[],
         })
     }
 
@@ -75,7 +90,78 @@ impl<'a> CallFormat<'a> {
             .then(|| self.forced(tools, choice, parallel))
     }
 
+    /// A grammar that leaves the model free and binds its calls once they open; `None` if no
+    /// tool may be called, or if the format's calls begin with no marker.
+    ///
+    /// Without `parallel` a second call cannot open.
+    #[must_use]
+    pub fn lazy_grammar(
+        &self,
+        tools: &[ToolSpec],
+        choice: &ToolChoice,
+        parallel: bool,
+    ) -> Option<LazyGrammar> {
+        let is_free = matches!(choice, ToolChoice::Auto | ToolChoice::Only(_));
+        if !is_free || self.marker.is_empty() {
+            return None;
+        }
+        let is_token = self.control_tokens.iter().any(|(_, t)| t == self.marker);
+        let quoted = json!(self.marker);
+        // Plain text that ends with the marker is taken as soon as it does, so text that is
+        // free never holds it while another call may open.
+        let (opened, last) = match is_token {
+            true => (
+                format!("opened: FREE?{}", self.literal(self.marker)),
+                "LAST: FREE".to_owned(),
+            ),
+            false => (
+                format!("opened[lazy]: OPENED\nOPENED: /(.|\\n)*/ {quoted}"),
+                format!("LAST: FREE & ~(/(.|\\n)*/ {quoted} /(.|\\n)*/)"),
+            ),
+        };
+        let frame = &self.frame;
+        let (block, before_name) = match frame.start.strip_prefix(self.marker) {
+            Some(rest) => (self.group(rest, parallel), frame.before_name.as_str()),
+            None => {
+                let rest = frame.before_name.strip_prefix(self.marker)?;
+                ("call".to_owned(), rest)
+            }
+        };
+        let start = match parallel {
+            true => format!("(opened {block})* FREE?"),
+            false => format!("FREE? | opened {block} LAST?"),
+        };
+        let calls = self.calls(tools, choice, before_name)?;
+        let lark = format!("start: {start}\n{opened}\n{last}\nFREE: /(.|\\n)+/\n{calls}");
+        let marker = self.marker.to_owned();
+        Some(LazyGrammar { lark, marker })
+    }
+
     fn forced(&self, tools: &[ToolSpec], choice: &ToolChoice, parallel: bool) -> String {
+        let is_parallel = parallel && *choice == ToolChoice::Required;
+        let start = self.group(&self.frame.start, is_parallel);
+        let calls = self.calls(tools, choice, &self.frame.before_name);
+        format!("start: {start}\n{}", calls.unwrap_or_default())
+    }
+
+    /// One call or several between the texts around them.
+    fn group(&self, start: &str, is_parallel: bool) -> String {
+        let frame = &self.frame;
+        let more = if is_parallel {
+            let between = self.literal(frame.between);
+            format!(" ({between} call){{0,{}}}", MAX_CONSTRAINED_CALLS - 1)
+        } else {
+            String::new()
+        };
+        format!(
+            "{}call{more}{}",
+            self.literal(start),
+            self.literal(&frame.end)
+        )
+    }
+
+    /// The rules of each tool's call; `None` if none may be called.
+    fn calls(&self, tools: &[ToolSpec], choice: &ToolChoice, before_name: &str) -> Option<String> {
         let frame = &self.frame;
         let literal = |text: &str| self.literal(text);
         let allowed: Vec<&ToolSpec> = tools
@@ -85,22 +171,10 @@ impl<'a> CallFormat<'a> {
         let names: Vec<String> = (0..allowed.len())
             .map(|idx| format!("call_{idx}"))
             .collect();
-        let more = if parallel && *choice == ToolChoice::Required {
-            let between = literal(frame.between);
-            format!(" ({between} call){{0,{}}}", MAX_CONSTRAINED_CALLS - 1)
-        } else {
-            String::new()
-        };
-        let mut grammar = format!(
-            "start: {}call{more}{}\ncall: {}\n",
-            literal(&frame.start),
-            literal(&frame.end),
-            names.join(" | ")
-        );
+        let mut grammar = format!("call: {}\n", names.join(" | "));
         for (idx, tool) in allowed.iter().enumerate() {
             let head = format!(
-                "{}{}{}",
-                frame.before_name,
+                "{before_name}{}{}",
                 frame.name(&tool.name),
                 frame.after_name
             );
@@ -111,7 +185,7 @@ impl<'a> CallFormat<'a> {
                 bound_schema(&tool.parameters),
             ));
         }
-        grammar
+        (!allowed.is_empty()).then_some(grammar)
     }
 
     /// A text as terminals with the space around them; nothing if it is empty.
@@ -264,41 +338,13 @@ impl Frame {
     }
 }
 
-/// Keywords that llguidance 1.9 does not bind, or only roughly (`oneOf` as `anyOf`).
-const UNBOUND_KEYWORDS: [&str; 13] = [
-    "oneOf",
-    "not",
-    "if",
-    "uniqueItems",
-    "contains",
-    "propertyNames",
-    "minProperties",
-    "maxProperties",
-    "dependencies",
-    "dependentRequired",
-    "dependentSchemas",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-];
-
-/// What a forced call's grammar leaves to the check afterwards: the tool's name and its
-/// schema's keywords, for each tool that has any.
-#[must_use]
-pub fn unbound_keywords(tools: &[ToolSpec]) -> Vec<(&str, Vec<&'static str>)> {
-    tools
-        .iter()
-        .map(|tool| {
-            let used = keywords_used(&tool.parameters, &UNBOUND_KEYWORDS);
-            (tool.name.as_str(), used)
-        })
-        .filter(|(_, used)| !used.is_empty())
-        .collect()
-}
-
 fn bound_schema(schema: &Value) -> Value {
-    let mut schema = close_objects(schema);
+    let mut schema = for_grammar(schema);
     follow_root(&mut schema);
-    if let Value::Object(object) = &mut schema {
+    if let Value::Object(object) = &mut schema
+        // A reference to a schema that holds itself takes no keyword beside it.
+        && !object.contains_key("$ref")
+    {
         object.entry("type").or_insert_with(|| json!("object"));
     }
     guided(schema)
@@ -332,8 +378,7 @@ fn follow_root(schema: &mut Value) {
 
 /// The schema with llguidance's options: the separators of Python's `json.dumps`, and
 /// keywords that it does not know passed over.
-fn guided(schema: Value) -> Value {
-    let mut schema = narrow_numbers(&schema);
+fn guided(mut schema: Value) -> Value {
     if let Value::Object(object) = &mut schema {
         object.insert(
             "x-guidance".to_owned(),

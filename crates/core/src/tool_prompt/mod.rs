@@ -6,7 +6,7 @@
 mod grammar;
 mod hermes;
 
-pub use grammar::{CallFormat, call_grammar, form_grammar, unbound_keywords};
+pub use grammar::{CallFormat, LazyGrammar, call_grammar, form_grammar};
 
 use crate::chat::{Message, Role, ToolChoice, ToolSpec};
 use crate::chat_template::{Piece, TemplateMessage};

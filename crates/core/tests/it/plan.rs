@@ -2,7 +2,9 @@
 
 use twopass_core::chat::{Message, Request, Role, ToolChoice, ToolSpec};
 use twopass_core::chat_template::{ChatTemplate, ControlStrings};
-use twopass_core::control::{Means, TextModel, TurnSettings, TurnSyntax, plan_turn};
+use twopass_core::control::{
+    Means, OnUnboundSchema, TextModel, TurnSettings, TurnSyntax, plan_turn,
+};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::{ParserLimits, ToolSyntax};
 use twopass_core::tool_prompt::ToolPromptOptions;
@@ -24,6 +26,7 @@ fn bound_to(template: &str, tools: &str, choice: ToolChoice) -> Option<String> {
         ),
         tool_prompt: ToolPromptOptions::default(),
         limits: ParserLimits::default(),
+        on_unbound_schema: OnUnboundSchema::Refuse,
     };
     let mut request = Request::new(vec![Message::text(Role::User, "q")]);
     request.tool_choice = choice;

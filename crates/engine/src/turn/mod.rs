@@ -16,7 +16,7 @@ mod ahead;
 mod outcome;
 mod text;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use twopass_core::chat::StopReason;
 use twopass_core::control::{Admission, After, Phase, ThinkingBudget, ThinkingRule};
@@ -185,6 +185,12 @@ impl Turn {
         self.counts.forced
     }
 
+    /// The time that the grammar took since the last call.
+    pub(crate) fn take_grammar_time(&mut self) -> Duration {
+        let grammar = self.grammar.as_mut();
+        grammar.map_or(Duration::ZERO, GrammarRule::take_spent)
+    }
+
     /// Notes what the cache holds.
     pub(crate) fn set_in_cache(&mut self, n_tokens: usize) {
         self.in_cache = n_tokens;
@@ -343,7 +349,8 @@ impl Turn {
                 Admission::CloseInstead => return Ok(Verdict::Close),
             }
             // A call inside the thought was not held to the grammar: the answer must be.
-            if ends_turn && phase != Phase::Answering && self.grammar.is_some() {
+            let is_bound = self.grammar.as_ref().is_some_and(GrammarRule::is_whole);
+            if ends_turn && phase != Phase::Answering && is_bound {
                 return Ok(Verdict::Close);
             }
         }
@@ -358,7 +365,7 @@ impl Turn {
             let is_allowed = if ends_turn {
                 grammar.may_end()?
             } else {
-                grammar.allows(token)?
+                grammar.allows(token, piece)?
             };
             if !is_allowed {
                 return Ok(Verdict::RedrawMasked);
@@ -426,7 +433,7 @@ impl Turn {
         let mut is_complete = false;
         if phase == Phase::Answering {
             if let Some(grammar) = &mut self.grammar {
-                grammar.take(token)?;
+                grammar.take(token, piece)?;
                 is_complete = grammar.is_complete();
             }
             if !self.is_answered {

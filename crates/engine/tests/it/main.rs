@@ -5,6 +5,7 @@
 mod support;
 
 mod budgets;
+mod free_calls;
 mod loading;
 mod prefixes;
 mod rules;

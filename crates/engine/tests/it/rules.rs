@@ -16,9 +16,7 @@ use crate::support::{Alone, CLOSE, chat, prompt, qwen3, real, request, run, thin
 const JSON: &str = r#"start: %json {"type":"object","properties":{"name":{"type":"string","maxLength":12},"age":{"type":"integer","minimum":0,"maximum":150}},"required":["name","age"],"additionalProperties":false}"#;
 
 fn grammar(lark: &str) -> Option<Grammar> {
-    Some(Grammar {
-        lark: lark.to_owned(),
-    })
+    Some(Grammar::whole(lark.to_owned()))
 }
 
 #[test]

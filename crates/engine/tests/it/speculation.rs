@@ -26,9 +26,7 @@ fn turns() -> Vec<GenerateRequest> {
             let plain = request(chat(text), 60);
             let budget = thinking(text, 24, 40);
             let bound = GenerateRequest {
-                grammar: Some(Grammar {
-                    lark: FORM.to_owned(),
-                }),
+                grammar: Some(Grammar::whole(FORM.to_owned())),
                 ..thinking(text, 12, 80)
             };
             for turn in [plain, budget, bound] {
@@ -69,9 +67,7 @@ fn guesses_change_no_text() {
 fn what_a_grammar_forces_is_computed_in_one_step() {
     let Alone { engine, .. } = &fresh(options(real_model()));
     let turn = GenerateRequest {
-        grammar: Some(Grammar {
-            lark: FORM.to_owned(),
-        }),
+        grammar: Some(Grammar::whole(FORM.to_owned())),
         ..request(chat("Describe a person."), 80)
     };
     let seen = run(engine, turn);

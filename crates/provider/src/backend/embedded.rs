@@ -11,18 +11,15 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{OnceCell, Semaphore};
-use twopass_core::chat::{
-    Diagnostic, DiagnosticKind, PassReport, Request, ToolChoice, ToolSpec, TurnBudget,
-};
+use twopass_core::chat::{Diagnostic, DiagnosticKind, PassReport, Request, TurnBudget};
 use twopass_core::chat_template::Prompt;
 use twopass_core::control::{PassEnd, PassRequest, TextModel, TurnSettings, plan_turn};
-use twopass_core::schema::{keywords_used, without_keyword};
-use twopass_core::tool_prompt::call_grammar;
 use twopass_engine::{
     Engine, EngineOptions, EngineStats, ErrorKind as EngineErrorKind, GenerateRequest, Generation,
     Grammar, ModelInfo, Outcome, Output,
 };
 
+use super::binding::{bind, bind_lazily};
 use super::text_turn::{PassStep, TextEngine, TextTurn, run_raw, unix_now};
 use super::{Backend, RawRequest, TurnStream};
 use crate::catalogue::Catalogue;
@@ -250,7 +247,7 @@ struct Side {
     engine: Engine,
     request: Request,
     prompt: Prompt,
-    grammar: Option<String>,
+    grammar: Option<Grammar>,
     recite: Option<String>,
     open: Option<Generation>,
 }
@@ -263,12 +260,24 @@ fn begin(
     request: Request,
     recite: Option<String>,
 ) -> Result<TextTurn<Side>, ProviderError> {
-    let planned = plan_turn(&request, &loaded.model, settings, unix_now())?;
+    let mut planned = plan_turn(&request, &loaded.model, settings, unix_now())?;
+    let mut bound = None;
+    if let Some(grammar) = planned.grammar {
+        let about = (&loaded.model, settings);
+        let (grammar, notes) = bind(&loaded.engine, grammar, &request, about)?;
+        bound = grammar;
+        planned.diagnostics.extend(notes);
+    } else if let Some(lazy) = planned.lazy_grammar
+        // A text that is recited may hold a broken call, to see what comes of it.
+        && recite.is_none()
+    {
+        bound = bind_lazily(&loaded.engine, lazy);
+    }
     let side = Side {
         engine: loaded.engine.clone(),
         request,
         prompt: planned.prompt,
-        grammar: planned.grammar,
+        grammar: bound,
         recite,
         open: None,
     };
@@ -312,76 +321,15 @@ impl Side {
             thinking: pass.thinking,
             max_tokens: pass.max_tokens,
             stop: pass.stop,
-            grammar: self.grammar.clone().map(|lark| Grammar { lark }),
+            grammar: self.grammar.clone(),
             sampling: self.request.sampling,
             recite: self.recite.take(),
             ..GenerateRequest::new(prompt)
         };
-        let opened = self.engine.generate(request).map_err(|error| {
-            if error.kind() != EngineErrorKind::BadGrammar {
-                return engine_error(error);
-            }
-            if self.request.answer_schema().is_some() {
-                return engine_error(error).with_param("response_format");
-            }
-            let at_fault = self.tool_at_fault();
-            at_fault.unwrap_or_else(|| engine_error(error))
-        });
-        self.open = Some(opened?);
+        self.open = Some(self.engine.generate(request).map_err(engine_error)?);
         Ok(())
     }
-
-    /// The tool whose schema no grammar can bind, and the keyword that is at fault, when a
-    /// forced call's grammar fails.
-    fn tool_at_fault(&self) -> Option<ProviderError> {
-        self.request.tools.iter().enumerate().find_map(|(idx, tool)| {
-            let error = self.grammar_error(tool)?;
-            let mut keywords = keywords_used(&tool.parameters, &BOUND_KEYWORDS).into_iter();
-            let at_fault = keywords.find(|keyword| {
-                let parameters = without_keyword(&tool.parameters, keyword);
-                let rest = ToolSpec {
-                    parameters,
-                    ..tool.clone()
-                };
-                self.grammar_error(&rest).is_none()
-            });
-            let place = at_fault.map_or_else(String::new, |keyword| format!(" at `{keyword}`"));
-            let message = format!(
-                "a call of `{}` cannot be bound to its schema, which this tool choice needs; it fails{place}: {error}",
-                tool.name
-            );
-            let error = ProviderError::new(ErrorKind::BadRequest, message);
-            Some(error.with_param(format!("tools[{idx}].parameters")))
-        })
-    }
-
-    fn grammar_error(&self, tool: &ToolSpec) -> Option<twopass_engine::Error> {
-        let choice = ToolChoice::Named(tool.name.clone());
-        let lark = call_grammar(std::slice::from_ref(tool), &choice, false)?;
-        self.engine.check_grammar(&Grammar { lark }).err()
-    }
 }
-
-/// Keywords that a grammar binds, the likely to fail first.
-const BOUND_KEYWORDS: [&str; 17] = [
-    "pattern",
-    "patternProperties",
-    "$ref",
-    "multipleOf",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "enum",
-    "const",
-    "allOf",
-    "anyOf",
-    "oneOf",
-];
 
 /// Says so if the context had no room for the caps that were asked for.
 fn lowered_cap(request: &Request, passes: &[PassReport]) -> Option<Diagnostic> {
@@ -434,6 +382,8 @@ fn named_stats(stats: &EngineStats) -> Vec<(&'static str, f64)> {
         ("accepted_tokens", stats.accepted_tokens as f64),
         ("forced_tokens", stats.forced_tokens as f64),
         ("steps", stats.steps as f64),
+        ("decode_seconds", stats.decode_seconds),
+        ("grammar_seconds", stats.grammar_seconds),
         ("batch_streams_mean", stats.batch_streams_mean),
         ("batch_streams_max", stats.batch_streams_max.into()),
         ("running", stats.running.into()),
@@ -476,7 +426,7 @@ fn template_facts(info: &ModelInfo) -> TemplateFacts {
 }
 
 /// An engine's error as ours: the same sentence, the kind by who must act.
-fn engine_error(error: twopass_engine::Error) -> ProviderError {
+pub(super) fn engine_error(error: twopass_engine::Error) -> ProviderError {
     let kind = match error.kind() {
         EngineErrorKind::BadModel | EngineErrorKind::UnsupportedCpu => ErrorKind::Model,
         EngineErrorKind::BadOption => ErrorKind::Config,

@@ -4,6 +4,8 @@ mod chat;
 mod completions;
 mod decide;
 #[cfg(feature = "embedded")]
+mod binding;
+#[cfg(feature = "embedded")]
 mod embedded;
 mod exchange;
 mod format;

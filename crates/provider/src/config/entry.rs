@@ -1,6 +1,7 @@
 //! One entry of `providers`: its choices, caps, sampling and engine.
 
 use twopass_core::chat::{Sampling, ThinkTag};
+use twopass_core::control::OnUnboundSchema;
 use twopass_core::reasoning_parser::DIALECTS as REASONING_DIALECTS;
 use twopass_core::tool_parser::{DIALECTS, ToolSyntax};
 
@@ -215,6 +216,9 @@ fn decisions(source: &mut Source, section: &mut Section<'_>) -> Result<Decisions
         reject_partial_tool_call: section
             .one_of(source, "partial_tool_call", &PAIR("accept", "reject"))?
             .unwrap_or(false),
+        on_unbound_schema: section
+            .one_of(source, "on_unbound_schema", &OnUnboundSchema::ALL)?
+            .unwrap_or_default(),
         allow_openai_key_fallback: false,
     })
 }

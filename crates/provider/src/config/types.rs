@@ -5,6 +5,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde_json::Value;
 use twopass_core::chat::{Sampling, ThinkTag};
+use twopass_core::control::OnUnboundSchema;
 pub use twopass_core::control::ReplayPolicy as ReasoningReplay;
 use twopass_core::tool_parser::{CustomDialect, ToolDialect};
 use url::Url;
@@ -380,6 +381,9 @@ pub struct Decisions {
     pub preamble_before: bool,
     /// A call cut by the cap is never accepted (X19).
     pub reject_partial_tool_call: bool,
+    /// What the embedded engine does with a demanded call or form whose schema no grammar
+    /// binds in full (M5).
+    pub on_unbound_schema: OnUnboundSchema,
     /// `OPENAI_API_KEY` may go to another host (X14).
     pub allow_openai_key_fallback: bool,
 }

@@ -8,6 +8,8 @@
 
 use twopass_replay::{Answer, Pace, Server};
 
+#[cfg(feature = "embedded")]
+mod bound_calls;
 mod catalogue;
 mod chat;
 mod chat_choices;

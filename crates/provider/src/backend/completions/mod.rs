@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
 use twopass_core::chat::Request;
-use twopass_core::control::{Means, TurnSettings, plan_turn};
+use twopass_core::control::{Means, OnUnboundSchema, TurnSettings, plan_turn};
 
 use super::text_turn::{run_raw, run_text_turn, unix_now};
 use super::{Backend, RawRequest, TurnStream};
@@ -47,6 +47,8 @@ impl Completions {
             entry: entry.clone(),
             settings: TurnSettings {
                 means: Means::Continuation,
+                // What binds is the server's own engine, whose limits are not ours.
+                on_unbound_schema: OnUnboundSchema::Check,
                 ..turn_settings(entry)?
             },
             remote: OnceCell::new(),

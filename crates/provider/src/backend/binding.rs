@@ -1,0 +1,185 @@
+//! Grammars of demanded calls and forms, made sure of before the turn begins.
+
+use serde_json::{Value, json};
+use twopass_core::chat::{Diagnostic, DiagnosticKind, Request, ResponseFormat, ToolChoice};
+use twopass_core::control::{OnUnboundSchema, TextModel, TurnSettings, demanded_grammar};
+use twopass_core::tool_prompt::{LazyGrammar, call_grammar, form_grammar};
+use twopass_engine::{Engine, ErrorKind as EngineErrorKind, Grammar};
+
+use super::embedded::engine_error;
+use crate::{ErrorKind, ProviderError};
+
+/// Most keywords that are tried when one is to blame.
+const MAX_TRIALS: usize = 256;
+
+/// The grammar that a turn is bound by, or the reason why there is none.
+///
+/// Where a schema does not compile and the policy is to check, the tools at fault are bound to
+/// objects of any kind, a form to nothing; the notes say so.
+///
+/// # Errors
+/// A schema does not compile and the policy is to refuse: names the parameter, the tool and
+/// the keyword.
+pub(super) fn bind(
+    engine: &Engine,
+    grammar: String,
+    request: &Request,
+    (model, settings): (&TextModel, &TurnSettings),
+) -> Result<(Option<Grammar>, Vec<Diagnostic>), ProviderError> {
+    let error = match compiled(engine, grammar.clone()) {
+        Ok(()) => return Ok((Some(Grammar::whole(grammar)), Vec::new())),
+        Err(error) => error,
+    };
+    if error.kind() != EngineErrorKind::BadGrammar {
+        return Err(engine_error(error));
+    }
+    let policy = OnUnboundSchema::of_request(request, settings.on_unbound_schema);
+    let policy = policy.map_err(ProviderError::from)?;
+    let faults = faults(engine, request);
+    let Some(first) = faults.first() else {
+        return Err(engine_error(error));
+    };
+    if policy == OnUnboundSchema::Refuse {
+        let error = ProviderError::new(ErrorKind::BadRequest, first.message.clone());
+        return Err(error.with_param(&first.param));
+    }
+    let mut loose = request.clone();
+    for fault in &faults {
+        match fault.tool_idx {
+            Some(idx) => loose.tools[idx].parameters = json!({"type": "object"}),
+            None => loose.response_format = ResponseFormat::Text,
+        }
+    }
+    let notes = faults.into_iter().map(|fault| {
+        let message = format!("{}; it is only checked afterwards", fault.message);
+        Diagnostic::new(DiagnosticKind::Degraded, message)
+    });
+    let grammar = demanded_grammar(&loose, model, settings);
+    Ok((grammar.map(Grammar::whole), notes.collect()))
+}
+
+/// The grammar that binds calls of a free turn; `None` where it does not compile: the calls
+/// are checked all the same.
+pub(super) fn bind_lazily(engine: &Engine, lazy: LazyGrammar) -> Option<Grammar> {
+    let grammar = Grammar {
+        lark: lazy.lark,
+        opens_at: Some(lazy.marker),
+    };
+    engine.check_grammar(&grammar).is_ok().then_some(grammar)
+}
+
+/// A schema that no grammar can be made of.
+struct Fault {
+    param: String,
+    message: String,
+    /// `None`: the answer's form.
+    tool_idx: Option<usize>,
+}
+
+fn compiled(engine: &Engine, lark: String) -> Result<(), twopass_engine::Error> {
+    engine.check_grammar(&Grammar::whole(lark))
+}
+
+fn faults(engine: &Engine, request: &Request) -> Vec<Fault> {
+    if let (false, Some(schema)) = (request.tool_choice.forces_call(), request.answer_schema()) {
+        let check = |schema: &Value| compiled(engine, form_grammar(schema));
+        let fault = fault("the answer", &schema, check).map(|message| Fault {
+            param: "response_format".to_owned(),
+            message,
+            tool_idx: None,
+        });
+        return fault.into_iter().collect();
+    }
+    let only = request.tool_choice.only_tool();
+    let tools = request.tools.iter().enumerate();
+    let tools = tools.filter(|(_, tool)| only.is_none_or(|name| name == tool.name));
+    tools
+        .filter_map(|(idx, tool)| {
+            let check = |schema: &Value| {
+                let mut tool = tool.clone();
+                tool.parameters = schema.clone();
+                let choice = ToolChoice::Named(tool.name.clone());
+                let lark = call_grammar(&[tool], &choice, false);
+                lark.map_or(Ok(()), |lark| compiled(engine, lark))
+            };
+            let of = format!("the call of `{}`", tool.name);
+            Some(Fault {
+                message: fault(&of, &tool.parameters, check)?,
+                param: format!("tools[{idx}].parameters"),
+                tool_idx: Some(idx),
+            })
+        })
+        .collect()
+}
+
+/// Says why no grammar can be made of this schema; `None` if one can.
+fn fault(
+    of: &str,
+    schema: &Value,
+    check: impl Fn(&Value) -> Result<(), twopass_engine::Error>,
+) -> Option<String> {
+    let error = check(schema).err()?;
+    let at = keyword_at_fault(schema, |schema| check(schema).is_ok());
+    let at = at.map_or_else(String::new, |(keyword, path)| match path.as_str() {
+        "" => format!(" because of `{keyword}`"),
+        path => format!(" because of `{keyword}` at `{path}`"),
+    });
+    Some(format!("{of} cannot be bound to its schema{at}: {error}"))
+}
+
+/// The keyword without which a schema compiles, and the JSON pointer of where it stands: an
+/// innermost one, and a type only where nothing else helps.
+fn keyword_at_fault(schema: &Value, compiles: impl Fn(&Value) -> bool) -> Option<(String, String)> {
+    let mut places = Vec::new();
+    collect(schema, String::new(), &mut places);
+    // So `pattern` is named and not `properties`.
+    places
+        .sort_by_key(|(keyword, path)| (keyword == "type", usize::MAX - path.matches('/').count()));
+    places.into_iter().take(MAX_TRIALS).find(|(keyword, path)| {
+        let mut without = schema.clone();
+        let members = without.pointer_mut(path).and_then(Value::as_object_mut);
+        members.is_some_and(|members| members.shift_remove(keyword).is_some()) && compiles(&without)
+    })
+}
+
+/// Every member of every object, with the pointer of the object, outermost first.
+fn collect(value: &Value, path: String, places: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(members) => {
+            for name in members.keys() {
+                places.push((name.clone(), path.clone()));
+            }
+            for (name, value) in members {
+                let step = name.replace('~', "~0").replace('/', "~1");
+                collect(value, format!("{path}/{step}"), places);
+            }
+        }
+        Value::Array(items) => {
+            for (idx, value) in items.iter().enumerate() {
+                collect(value, format!("{path}/{idx}"), places);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m5_the_innermost_keyword_is_to_blame() {
+        let schema = json!({
+            "type": "object",
+            "properties": {"a/b": {"anyOf": [{"type": "string", "pattern": "(?=x)"}]}},
+        });
+        let compiles = |schema: &Value| !schema.to_string().contains("(?=x)");
+        let found = keyword_at_fault(&schema, compiles);
+        let expect = ("pattern".to_owned(), "/properties/a~1b/anyOf/0".to_owned());
+        assert_eq!(found, Some(expect));
+        assert_eq!(
+            keyword_at_fault(&json!({"type": "object"}), |_| false),
+            None
+        );
+    }
+}
