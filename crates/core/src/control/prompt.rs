@@ -212,16 +212,8 @@ pub fn plan_turn(
             plan.call_stop = Some(CALL_CLOSE.to_owned());
         }
     }
-    let lazy = |format: CallFormat<'_>| {
-        format.lazy_grammar(
-            &request.tools,
-            &request.tool_choice,
-            request.parallel_tool_calls,
-        )
-    };
-    let format = model.call_format(settings.syntax.tools());
     let lazy_grammar = match grammar {
-        None => format.and_then(lazy),
+        None => lazy_grammar(request, model, settings),
         Some(_) => None,
     };
     Ok(PlannedTurn {
@@ -231,6 +223,19 @@ pub fn plan_turn(
         lazy_grammar,
         diagnostics,
     })
+}
+
+/// What binds a call of a model that may call and need not.
+fn lazy_grammar(
+    request: &Request,
+    model: &TextModel,
+    settings: &TurnSettings,
+) -> Option<LazyGrammar> {
+    model.call_format(settings.syntax.tools())?.lazy_grammar(
+        &request.tools,
+        &request.tool_choice,
+        request.parallel_tool_calls,
+    )
 }
 
 /// The grammar of the turn's calls, if one is demanded.
