@@ -341,10 +341,7 @@ impl Frame {
 fn bound_schema(schema: &Value) -> Value {
     let mut schema = for_grammar(schema);
     follow_root(&mut schema);
-    if let Value::Object(object) = &mut schema
-        // A reference to a schema that holds itself takes no keyword beside it.
-        && !object.contains_key("$ref")
-    {
+    if let Value::Object(object) = &mut schema {
         object.entry("type").or_insert_with(|| json!("object"));
     }
     guided(schema)
