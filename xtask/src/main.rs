@@ -26,6 +26,7 @@ mod clients;
 mod demo;
 mod peers;
 mod rows;
+mod soak;
 mod test;
 mod tidy;
 
@@ -42,6 +43,8 @@ usage: cargo xtask COMMAND
   bench-engine      speed beside llama.cpp's own server, on the same file, and the memory's limit
   bench-calls       function calling beside it, on the tasks of a public leaderboard (BFCL)
   bench-gateway     what the server costs beside a bare proxy and other gateways
+  soak [--minutes 10]
+                    mixed traffic with faults: no leak, every request accounted for
   test-peers        turns against llama.cpp's server and vLLM, which it installs
   bench-python      what a stream costs through the Python package, beside the Rust client
   wheel [--release] the Python package as a wheel, tried in a fresh virtual environment
@@ -81,6 +84,7 @@ fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
         "bench-gateway" => bench_gateway::run(&workspace, rest),
         "bench-python" => package::bench(&workspace, rest),
         "demo" => demo::run(&workspace, rest),
+        "soak" => soak::run(&workspace, rest),
         "test" => test::run(&workspace, rest),
         "ci" => ci::run(&workspace, rest),
         "test-peers" => peers::run(&workspace, rest),

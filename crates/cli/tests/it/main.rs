@@ -22,5 +22,6 @@ mod reload;
 mod run;
 mod served;
 mod serving;
+mod soak;
 mod stored;
 mod tools;
