@@ -45,7 +45,7 @@ const BODIES: &[(&str, &str)] = &[
     ),
     (
         r#"{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}"#,
-        "400 bad_request messages[0].content[0].type",
+        "400 bad_request messages[0].content[0]",
     ),
     (
         r#"{"messages": [{"role": "tool", "content": "x"}]}"#,
