@@ -87,7 +87,7 @@ fn parts(provider: Provider, folder: &Path) -> Parts {
     }
 }
 
-/// Which lines a trace has, and what each of them must hold: thoughts, calls that are whole,
+/// Which lines a trace has up to its last call, and what each of them must hold: thoughts, calls that are whole,
 /// results that are none of failure.
 fn checked(lines: &[Value]) -> Vec<(String, String)> {
     let of = |event: &'static str| lines.iter().filter(move |line| line["event"] == event);
@@ -108,11 +108,15 @@ fn checked(lines: &[Value]) -> Vec<(String, String)> {
         thoughts.by_ref().take(3).all(|thought| !thought.is_empty()),
         "{lines:#?}"
     );
+    assert_eq!(lines.last().unwrap()["event"], "end", "{lines:#?}");
+    // What such a model says once it is free may need a nudge.
+    let is_result = |line: &Value| line["event"] == "tool_result";
+    let n_bound = 1 + lines.iter().rposition(is_result).unwrap();
     let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
-    let shape = lines
-        .iter()
-        .map(|line| (text(line, "event"), text(line, "name")));
-    shape.collect()
+    let shape = lines[..n_bound].iter();
+    shape
+        .map(|line| (text(line, "event"), text(line, "name")))
+        .collect()
 }
 
 // The model is bound to a call of each tool in turn: it creates a file, edits it, finds it and
