@@ -192,3 +192,17 @@ def test_models_by_name(config: dict[str, Any], tmp_path: Path) -> None:
         model = ChatVllm.from_config("local", given, max_response_tokens=2)
         assert model.invoke("Hi").content and model.provider == "local"
     assert LLMProvider(file, "local").names == ["local"]
+
+
+def test_names_of_any_script(config: dict[str, Any]) -> None:
+    """The embedded model is bound to the name, so that only its way there and back is tried."""
+    name = "こんにちは株式会社 😀"
+    parameters = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "enum": [name]}},
+        "required": ["name"],
+    }
+    tool = {"name": "add", "description": "Adds a customer.", "parameters": parameters}
+    bound = ChatVllm(config=config).bind_tools([tool], tool_choice="any")
+    (found,) = bound.invoke("Add them.").tool_calls
+    assert found["args"] == {"name": name}

@@ -180,7 +180,7 @@ def test_subinterpreters_are_refused() -> None:
     program = (
         "import _xxsubinterpreters as i, twopass; i.run_string(i.create(), 'import twopass')"
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
     assert ran.returncode == 1, ran.stderr
     assert "ImportError" in ran.stderr and "subinterpreter" in ran.stderr, ran.stderr
 

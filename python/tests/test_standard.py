@@ -86,6 +86,14 @@ class TestChatIntegration(ChatModelIntegrationTests):
         """The model chooses freely here."""
         super().test_agent_loop(model)
 
+    @pytest.mark.xfail(
+        reason="so small a model runs on inside a Japanese name until the cap cuts the call; "
+        "names of other scripts are in test_content.py"
+    )
+    def test_unicode_tool_call_integration(self, model: BaseChatModel) -> None:
+        """The call is bound to its schema, but nothing ends a free string."""
+        super().test_unicode_tool_call_integration(model)
+
 
 class TestEmbeddingsIntegration(EmbeddingsIntegrationTests):
     """Vectors of the model of words in this process."""
