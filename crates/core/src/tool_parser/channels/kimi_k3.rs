@@ -151,16 +151,19 @@ impl KimiK3 {
             Scan::Partial(at) => (at, None),
             Scan::None => (input.text.len(), None),
         };
-        head.push_str(&input.text[input.pos..end]);
-        input.pos = end;
-        let Some(len) = len else {
-            if head.len() <= MAX_HEAD_BYTES {
-                self.state = State::Head { opens, head };
-                return false;
-            }
+        // No head beyond the limit, whatever follows: the same bytes are judged however they come.
+        let room = MAX_HEAD_BYTES - head.len();
+        let more = prefix_within(&input.text[input.pos..end], room);
+        head.push_str(more);
+        input.pos += more.len();
+        if input.pos < end {
             show.text(Route::Text, &head, out);
             self.state = State::Body(Route::Text);
             return true;
+        }
+        let Some(len) = len else {
+            self.state = State::Head { opens, head };
+            return false;
         };
         input.pos += len;
         let name = head.split_whitespace().next().unwrap_or_default();
