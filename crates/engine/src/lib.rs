@@ -41,7 +41,6 @@ mod request;
 mod scheduler;
 mod stats;
 mod stream;
-mod text_out;
 mod turn;
 mod vocab;
 

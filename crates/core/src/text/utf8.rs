@@ -80,3 +80,20 @@ impl Utf8Assembler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_bytes_are_replaced_and_whole_characters_wait() {
+        let mut utf8 = Utf8Assembler::new();
+        let mut out = String::new();
+        utf8.push(&[b'a', 0xF0, 0x9F], &mut out);
+        assert_eq!(out, "a");
+        utf8.push(&[0x98, 0x80, 0xFF, b'b', 0xC3], &mut out);
+        assert_eq!(out, "a\u{1F600}\u{FFFD}b");
+        utf8.finish(&mut out);
+        assert_eq!(out, "a\u{1F600}\u{FFFD}b\u{FFFD}");
+    }
+}

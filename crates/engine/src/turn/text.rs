@@ -3,17 +3,17 @@
 use std::collections::VecDeque;
 
 use twopass_core::control::Phase;
+use twopass_core::text::{StopMatcher, Utf8Assembler};
 
 use crate::TokenId;
 use crate::stream::Sender;
-use crate::text_out::{StopMatcher, Utf8};
 
 /// The text side of a turn.
 #[derive(Debug)]
 pub(super) struct Text {
     /// Thinking tokens that may still be taken back.
     pub(super) held: VecDeque<TokenId>,
-    utf8: Utf8,
+    utf8: Utf8Assembler,
     stops: StopMatcher,
     /// Tokens whose text was not sent yet.
     n_waiting: u32,
@@ -24,7 +24,7 @@ impl Text {
     pub(super) fn new(stops: Vec<String>) -> Self {
         Self {
             held: VecDeque::new(),
-            utf8: Utf8::default(),
+            utf8: Utf8Assembler::new(),
             stops: StopMatcher::new(stops),
             n_waiting: 0,
             whole: String::new(),
