@@ -382,14 +382,10 @@ fn percent(part: usize, whole: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words;
 
     #[test]
     fn options_are_checked() {
-        let words = |text: &str| {
-            text.split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
         let options = Options::parse(&words("--sample 9 --budgets 0,8 --categories simple"));
         let options = options.unwrap();
         assert_eq!((options.sample, options.budgets), (9, vec![0, 8]));

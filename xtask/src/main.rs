@@ -99,3 +99,9 @@ fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
         other => anyhow::bail!("unknown command `{other}`\n\n{USAGE}"),
     }
 }
+
+/// The arguments of a command line.
+#[cfg(test)]
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}

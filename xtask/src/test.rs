@@ -152,6 +152,7 @@ fn summary(line: &str) -> Option<Count> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words;
 
     #[test]
     fn summary_lines_are_counted() {
@@ -176,11 +177,6 @@ mod tests {
 
     #[test]
     fn package_arguments_are_seen() {
-        let words = |text: &str| {
-            text.split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
         assert!(selects_package(&words("-p twopass-core")));
         assert!(selects_package(&words("--package=twopass-core")));
         assert!(!selects_package(&words("--test it -- -p")));

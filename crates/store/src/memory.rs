@@ -97,7 +97,7 @@ impl Backend for Memory {
         let mut kept = self.kept();
         let days = kept.usage.entry(owner.to_owned()).or_default();
         let sum = days.entry(day).or_default();
-        *sum = add(*sum, usage);
+        *sum = sum.plus(usage);
         Box::pin(ready(Ok(())))
     }
 
@@ -106,7 +106,7 @@ impl Backend for Memory {
         let days = kept.usage.get(owner);
         let sum = days.map_or_else(Usage::default, |days| {
             let since = days.range(since_day..).map(|(_, usage)| *usage);
-            since.fold(Usage::default(), add)
+            since.fold(Usage::default(), Usage::plus)
         });
         Box::pin(ready(Ok(sum)))
     }
@@ -117,15 +117,5 @@ impl Kept {
         let removed = self.responses.remove(key);
         self.bytes -= removed.as_ref().map_or(0, |stored| stored.body.len());
         removed.is_some()
-    }
-}
-
-fn add(left: Usage, right: Usage) -> Usage {
-    Usage {
-        requests: left.requests.saturating_add(right.requests),
-        prompt_tokens: left.prompt_tokens.saturating_add(right.prompt_tokens),
-        completion_tokens: left
-            .completion_tokens
-            .saturating_add(right.completion_tokens),
     }
 }

@@ -274,14 +274,10 @@ fn vllm(workspace: &Workspace, options: &Options, folder: &Path) -> anyhow::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words;
 
     #[test]
     fn options_are_checked() {
-        let words = |text: &str| {
-            text.split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
         let options = Options::parse(&words("--threads 2 --release --streams 1,4 --only streams"));
         let options = options.unwrap();
         assert_eq!((options.threads, options.release), (2, true));

@@ -24,7 +24,6 @@ mod facade;
 mod fallbacks;
 mod faults;
 #[cfg(feature = "embedded")]
-mod forced_calls;
 mod native;
 mod plan;
 mod replicas;

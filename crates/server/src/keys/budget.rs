@@ -89,7 +89,7 @@ impl Budgets {
             };
             match stored {
                 Ok(()) => ledger.stored += tokens(usage),
-                Err(_) => ledger.unstored = sum(ledger.unstored, usage),
+                Err(_) => ledger.unstored = ledger.unstored.plus(usage),
             }
         }
     }
@@ -228,7 +228,7 @@ impl Ledger {
             self.tokens.used += as_f64(tokens(usage));
         }
         if self.limits.tokens_per_day.is_some() {
-            self.unstored = sum(self.unstored, usage);
+            self.unstored = self.unstored.plus(usage);
         }
     }
 
@@ -371,16 +371,6 @@ fn seconds(duration: Duration) -> u32 {
 
 fn tokens(usage: Usage) -> u64 {
     usage.prompt_tokens.saturating_add(usage.completion_tokens)
-}
-
-fn sum(left: Usage, right: Usage) -> Usage {
-    Usage {
-        requests: left.requests.saturating_add(right.requests),
-        prompt_tokens: left.prompt_tokens.saturating_add(right.prompt_tokens),
-        completion_tokens: left
-            .completion_tokens
-            .saturating_add(right.completion_tokens),
-    }
 }
 
 #[expect(
