@@ -1,12 +1,14 @@
 //! Choices of the configuration over chat services: presets, reasoning that goes back, tools
-//! in the text, ends of turns. Rows A3, A7, A12, A15, A16, B9-B11, B17, C2, E18, G1-G3, G6,
-//! G8, G9, L13, X3, X8, X9, X16, X19.
+//! in the text, ends of turns. Rows A3, A7, A12, A15, A16, B9-B11, B17, C2, E18, G1-G9,
+//! L13, X3, X8, X9, X16, X19.
 
 use serde_json::{Value, json};
 use twopass_core::chat::{Media, MediaSource, Message, Part, Role, StopReason};
-use twopass_provider::config::{BackendKind, Config, Environment, notices};
+use twopass_provider::config::{BackendKind, Config, Environment, TwoPassMode, notices};
 use twopass_provider::preset::{PRESETS, Preset};
-use twopass_provider::{CallOptions, ChatMessage, Delivery, ErrorKind, Provider, ToolChoice};
+use twopass_provider::{
+    CallOptions, ChatMessage, Delivery, ErrorKind, Provider, Thinking, ToolChoice,
+};
 use twopass_replay::{Answer, Server};
 
 use crate::chat::{provider, time_tool};
@@ -196,6 +198,70 @@ async fn g8_replay_by_policy() {
             reasoning,
             "{lines}"
         );
+    }
+}
+
+// Rows G3, G4: local servers may leave the thought in the content; text without tags stays text.
+#[tokio::test]
+async fn g4_local_servers_may_leave_thoughts_in_the_content() {
+    let call =
+        json!([{"id": "c1", "function": {"name": "get_time", "arguments": "{\"tz\":\"UTC\"}"}}]);
+    for preset in ["vllm", "llamacpp", "lmstudio"] {
+        for (content, thinking) in [("<think>hm</think>\nNoon.", "hm"), ("Noon.", "")] {
+            let message = json!({"content": content, "tool_calls": call});
+            let server = play(vec![chat(&message, "tool_calls")]).await;
+            let provider = provider(&server, "openai", &format!("    preset: {preset}\n"));
+            let reply = ask(&provider, hello()).await.reply;
+            assert_eq!(reply.reasoning, thinking, "{preset}: {content}");
+            assert_eq!(reply.content, "Noon.", "{preset}: {content}");
+            assert_eq!(reply.tool_calls.len(), 1, "{preset}: {content}");
+        }
+    }
+}
+
+// Rows G5, G7: whether a turn may think does not decide what goes back, and what does goes
+// back once, with the first of several calls.
+#[tokio::test]
+async fn g5_g7_the_policy_alone_decides_and_reasoning_goes_back_once() {
+    let calls = |arguments: Value| {
+        ["c1", "c2"]
+            .map(|id| json!({"id": id, "function": {"name": "get_time", "arguments": arguments}}))
+    };
+    let openai = json!({"reasoning_content": "past", "content": "", "tool_calls": calls(json!("{\"tz\":\"UTC\"}"))});
+    let ollama = |message: Value| Answer::json(200, &json!({"done": true, "message": message}));
+    let thought =
+        json!({"thinking": "past", "content": "", "tool_calls": calls(json!({"tz": "UTC"}))});
+    for (backend, first, last) in [
+        (
+            "openai",
+            chat(&openai, "tool_calls"),
+            chat(&json!({"content": "ok"}), "stop"),
+        ),
+        ("ollama", ollama(thought), ollama(json!({"content": "ok"}))),
+    ] {
+        for (policy, n_times) in [("full", 1), ("none", 0)] {
+            for thinking in [Thinking::On, Thinking::Off, Thinking::ByConfig] {
+                let server = play(vec![first.clone(), last.clone()]).await;
+                let lines = format!("    reasoning_replay: {policy}\n");
+                let provider = provider(&server, backend, &lines);
+                let mut messages = hello();
+                messages.push(ask(&provider, hello()).await.to_message());
+                messages.extend(["c1", "c2"].map(|id| Message::tool_result(id, "12:00")));
+                let options = CallOptions {
+                    thinking,
+                    two_pass: Some(TwoPassMode::Off),
+                    delivery: Delivery::Whole,
+                    ..CallOptions::default()
+                };
+                let client = provider.client().with_options(options);
+                client.invoke(messages).await.unwrap();
+                let sent = last_body(&server)["messages"].clone();
+                let shown = format!("{backend}, {policy}, {thinking:?}: {sent}");
+                assert_eq!(sent.to_string().matches("past").count(), n_times, "{shown}");
+                let sent_calls = sent[1]["tool_calls"].as_array().unwrap();
+                assert_eq!(sent_calls.len(), 2, "{shown}");
+            }
+        }
     }
 }
 

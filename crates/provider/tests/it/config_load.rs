@@ -1,13 +1,13 @@
-//! Where values come from. Rows A1, A5-A7, A10-A13, A15.
+//! Where values come from. Rows A1, A5-A8, A10-A13, A15.
 
 use std::fs;
 
 use secrecy::ExposeSecret;
 use twopass_core::chat::ThinkTag;
-use twopass_provider::ErrorKind;
 use twopass_provider::config::{
     BackendKind, Config, Environment, LoadOptions, TwoPassMode, notices,
 };
+use twopass_provider::{ErrorKind, Provider};
 
 fn parse(yaml: &str, env: &[(&str, &str)]) -> Config {
     Config::parse(
@@ -144,6 +144,21 @@ fn no_file_is_the_embedded_engine_with_its_default_model() {
     }
     let named = parse("", &[("TWOPASS_PROVIDER", "local")]);
     assert_eq!(named.providers[0].backend, BackendKind::Embedded);
+}
+
+// Rows A1, A8: an entry is chosen by its name; none chosen is the default one.
+#[test]
+fn a8_providers_are_chosen_by_name() {
+    let config = parse(WHOLE, &[]);
+    for (chosen, expect) in [
+        (Some("native"), "native"),
+        (Some("local"), "local"),
+        (None, config.default_provider.as_str()),
+    ] {
+        assert_eq!(config.provider(chosen).unwrap().name, expect);
+    }
+    let native = Provider::from_entry(&config, Some("native")).unwrap();
+    assert_eq!(native.model_name(), "Qwen/Qwen3-8B.v1");
 }
 
 #[test]
