@@ -61,7 +61,7 @@ pub(crate) async fn assemble(shared: &Shared, flags: &AgentFlags) -> Result<Asse
     let options = AgentOptions {
         turns: LoopOptions {
             rules: Rules {
-                max_steps: flags.max_steps.unwrap_or(config.agent.max_rounds),
+                max_steps: flags.max_rounds.unwrap_or(config.agent.max_rounds),
                 force_required: !flags.require.is_empty(),
                 required_steps: required(&tools, &flags.require)?,
                 ..Rules::default()

@@ -242,8 +242,9 @@ pub(crate) struct AgentFlags {
     #[arg(long, value_name = "POLICY")]
     pub(crate) approve: Option<PolicyArg>,
     /// Ask the model at most so often per message [default: `agent.max_rounds`]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_steps: Option<u32>,
+    #[arg(long, alias = "max-steps", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_rounds: Option<u32>,
     /// Demand calls of these tools, in this order, before each answer
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) require: Vec<String>,

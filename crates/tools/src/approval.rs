@@ -9,9 +9,9 @@ pub enum Effect {
     Reads,
     /// Changes files of the workspace, or memory.
     Writes,
-    /// Runs programs.
+    /// Runs programs, such as a tool server that was started for its tools.
     Executes,
-    /// Asks something outside this process, such as a tool server.
+    /// Asks something over the network, such as a tool server.
     Network,
 }
 

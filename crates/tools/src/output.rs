@@ -1,6 +1,10 @@
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::{ErrorKind, ToolError};
+
+/// What the text of our own failures begins with.
+const ERROR: &str = "error: ";
 
 /// What one call gave: always something, never an `Err`, so that every call has its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +32,15 @@ impl ToolOutput {
         }
     }
 
+    /// The text as people are shown it: a failed call's begins with `error: `, once.
+    #[must_use]
+    pub fn for_people(&self) -> Cow<'_, str> {
+        match self.is_error() && !self.text.starts_with(ERROR) {
+            true => Cow::Owned(format!("{ERROR}{}", self.text)),
+            false => Cow::Borrowed(&self.text),
+        }
+    }
+
     /// True if the call failed (`is_error` on the wires).
     #[must_use]
     pub fn is_error(&self) -> bool {
@@ -45,7 +58,7 @@ impl From<ToolError> for ToolOutput {
     fn from(error: ToolError) -> Self {
         Self {
             error: Some(error.kind()),
-            ..Self::text(format!("error: {error}"))
+            ..Self::text(format!("{ERROR}{error}"))
         }
     }
 }

@@ -25,6 +25,26 @@ pub struct About {
     pub tools: Vec<ToolLine>,
 }
 
+impl About {
+    /// The tools as a table for people.
+    pub(crate) fn tool_table(&self) -> String {
+        let longest = |of: fn(&ToolLine) -> &str| {
+            let widths = self.tools.iter().map(|tool| of(tool).len());
+            widths.max().unwrap_or(0)
+        };
+        let (name, effect) = (longest(|tool| &tool.name), longest(|tool| &tool.effect));
+        let lines = self.tools.iter().map(|tool| {
+            let summary = &tool.summary;
+            format!("{:name$}  {:effect$}  {summary}", tool.name, tool.effect)
+        });
+        let lines: Vec<String> = lines.collect();
+        match lines.is_empty() {
+            true => "there are no tools".to_owned(),
+            false => lines.join("\n"),
+        }
+    }
+}
+
 /// A tool as `/tools` lists it.
 #[derive(Debug, Clone, Default)]
 pub struct ToolLine {

@@ -19,6 +19,7 @@ use crate::{Chat, Command, Effect, Happening};
 pub async fn run_lines(mut chat: Chat) -> io::Result<(Chat, bool)> {
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     let mut all_answered = true;
+    let mut n_turns = 0;
     while let Some(line) = input.next_line().await? {
         let line = line.trim();
         if line.is_empty() {
@@ -28,7 +29,14 @@ pub async fn run_lines(mut chat: Chat) -> io::Result<(Chat, bool)> {
             Some(Err(fault)) => say(&fault),
             Some(Ok(Command::Quit)) => break,
             Some(Ok(command)) => run(&mut chat, command).await?,
-            None => all_answered &= turn(&mut chat, line.to_owned()).await?,
+            None => {
+                // A blank line sets the answers apart.
+                if n_turns > 0 {
+                    print("\n")?;
+                }
+                n_turns += 1;
+                all_answered &= turn(&mut chat, line.to_owned()).await?;
+            }
         }
     }
     Ok((chat, all_answered))
@@ -41,13 +49,7 @@ async fn run(chat: &mut Chat, command: Command) -> io::Result<()> {
             let lines = COMMANDS.map(|(form, does)| format!("{form:<32}{does}"));
             lines.join("\n")
         }
-        Command::Tools => {
-            let lines = about
-                .tools
-                .iter()
-                .map(|tool| format!("{:<20}{}", tool.name, tool.summary));
-            lines.collect::<Vec<_>>().join("\n")
-        }
+        Command::Tools => about.tool_table(),
         Command::Model(None) => about.model,
         Command::Thinking(ThinkingWish::Fold) => "there is nothing to fold here".to_owned(),
         command => {
@@ -102,8 +104,7 @@ async fn turn(chat: &mut Chat, text: String) -> io::Result<bool> {
                     say(&format!("> {} {}", call.name, call.arguments.as_text()));
                 }
                 AgentEvent::CallFinished { output, .. } => {
-                    let mark = if output.is_error() { "error: " } else { "" };
-                    say(&format!("< {mark}{}", output.text.trim_end()));
+                    say(&format!("< {}", output.for_people().trim_end()));
                 }
                 AgentEvent::Ended(outcome) => {
                     is_answered = outcome.end == EndReason::Answer;

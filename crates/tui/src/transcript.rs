@@ -2,6 +2,7 @@
 
 use ratatui::text::{Line, Span};
 use twopass_core::chat::ToolCall;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::app::{CallCard, CallState, Item, Reasoning};
 use crate::wrap::{Prefix, harmless, wrap};
@@ -58,9 +59,25 @@ fn lines(app: &App, item: &Item, width: usize) -> Vec<Line<'static>> {
                 first: vec![Span::styled(mark, style)],
                 rest: vec![Span::raw("  ")],
             };
-            wrap_text(text, width, &prefix, style)
+            let lines = text.lines().enumerate().flat_map(|(at, line)| {
+                let mut prefix = prefix.clone();
+                if at > 0 {
+                    prefix.first = prefix.rest.clone();
+                }
+                let columns = " ".repeat(before_last_column(line, width / 2));
+                prefix.rest.push(Span::raw(columns));
+                wrap(&[Span::styled(line, style)], width, &prefix)
+            });
+            lines.collect()
         }
     }
+}
+
+/// Where the last column of a line of a table begins, if that is within `max` columns: what goes
+/// on in the next line stands below it. Otherwise 0.
+fn before_last_column(line: &str, max: usize) -> usize {
+    let before = line.rfind("  ").map_or(0, |at| line[..at + 2].width());
+    if before < max { before } else { 0 }
 }
 
 /// Lines of a text, each wrapped; the first prefix stands on the first line only.

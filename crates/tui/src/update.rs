@@ -157,15 +157,8 @@ fn run(app: &mut App, command: Command) -> Vec<Effect> {
             app.note(format!("{}\n{KEYS}", commands.join("\n")), false);
         }
         Command::Tools => {
-            let tools = app.about.tools.iter();
-            let lines =
-                tools.map(|tool| format!("{:<20}{:<10}{}", tool.name, tool.effect, tool.summary));
-            let lines: Vec<String> = lines.collect();
-            let text = match lines.is_empty() {
-                true => "there are no tools".to_owned(),
-                false => lines.join("\n"),
-            };
-            app.note(text, false);
+            let table = app.about.tool_table();
+            app.note(table, false);
         }
         Command::Thinking(ThinkingWish::Fold) => app.is_unfolded = !app.is_unfolded,
         Command::Model(None) => app.note(app.about.model.clone(), false),

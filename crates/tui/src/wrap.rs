@@ -8,6 +8,7 @@ use unicode_width::UnicodeWidthChar;
 const TAB: &str = "    ";
 
 /// What stands before the first line and before the others.
+#[derive(Clone)]
 pub(crate) struct Prefix {
     pub(crate) first: Vec<Span<'static>>,
     pub(crate) rest: Vec<Span<'static>>,

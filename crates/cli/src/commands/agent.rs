@@ -97,8 +97,7 @@ impl Reporter {
                 say(&format!("> {} {arguments}", call.name));
             }
             AgentEvent::CallFinished { output, .. } => {
-                let mark = if output.is_error() { "error: " } else { "" };
-                say(&format!("< {mark}{}", shown(&output.text)));
+                say(&format!("< {}", shown(&output.for_people())));
             }
             AgentEvent::Nudged(nudge) => say(&format!("note: {}", one_line(&nudge.text))),
             _ => {}

@@ -178,7 +178,7 @@ fn l8_a_chat_of_lines_goes_on_later() {
     );
     assert_eq!(
         (ran.code, ran.stdout.as_str()),
-        (0, "one\ntwo\n"),
+        (0, "one\n\ntwo\n"),
         "{}",
         ran.stderr
     );

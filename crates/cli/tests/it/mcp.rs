@@ -111,7 +111,10 @@ fn i2_servers_that_cannot_be_used_are_errors() {
     for (server, word) in [
         ("nameless", "NAME=COMMAND"),
         ("x=", "NAME=COMMAND"),
-        ("x=/no/such/program", "the tool server `x` cannot be used"),
+        (
+            "x=/no/such/program",
+            "the tool server `x` cannot be used: cannot start `/no/such/program`: ",
+        ),
     ] {
         let ran = place.run(&["tools", "--mcp", server]);
         assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));

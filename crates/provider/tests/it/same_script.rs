@@ -1,5 +1,5 @@
 //! The same agent script over every kind of backend: two tools, three turns, reasoning kept.
-//! Rows B4, B5, B18, G1, J11.
+//! Rows B4, B5, B18, G1, H12, J11.
 //!
 //! Each remote kind is served over a loopback socket by the server side of its own format.
 
@@ -222,6 +222,9 @@ async fn b18_every_backend_gives_the_same_messages() {
             let provider = Provider::from_entry(&config, None).unwrap();
             let history = normalised(&run(&provider, delivery).await, true);
             let last = server.requests().pop().unwrap();
+            // Row H12: where the service takes tools, they are sent as tools.
+            let body: Value = serde_json::from_slice(&last.body).unwrap();
+            assert_eq!(body["tools"].as_array().map(Vec::len), Some(2), "{kind}");
             let sent = normalised(&read_back(kind, &last.body), false);
             match &seen {
                 None => {
@@ -275,6 +278,17 @@ async fn b18_raw_completions_give_the_same_messages() {
     let provider = crate::chat::provider(&server, "completions", "");
     let history = run(&provider, Delivery::Stream).await;
     insta::assert_snapshot!("same_script_history", normalised(&history, true));
+    // Row H12: raw completions take no tools; they are in the prompt, calls are read from text.
+    let bodies = server.requests().into_iter().skip(1);
+    let bodies = bodies.map(|request| serde_json::from_slice(&request.body).unwrap());
+    let bodies: Vec<Value> = bodies.collect();
+    assert!(bodies.iter().all(|body| body.get("tools").is_none()));
+    let prompts = bodies.iter().filter_map(|body| body["content"].as_str());
+    assert!(
+        prompts
+            .into_iter()
+            .any(|prompt| prompt.contains("get_weather"))
+    );
 }
 
 #[cfg(feature = "embedded")]

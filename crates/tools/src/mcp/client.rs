@@ -74,6 +74,7 @@ impl McpTarget {
 /// A connected tool server. Dropping it ends the connection and the program.
 pub struct McpServer {
     name: String,
+    effect: Effect,
     service: RunningService<RoleClient, ()>,
 }
 
@@ -97,8 +98,10 @@ impl McpServer {
                         .env_clear()
                         .envs(environment::passed(pass_env));
                     let process = TokioChildProcess::builder(command).stderr(Stdio::null());
-                    let (process, _) =
-                        process.spawn().map_err(|error| unavailable(name, &error))?;
+                    let (process, _) = process.spawn().map_err(|error| {
+                        let program = program.display();
+                        unavailable(name, &format!("cannot start `{program}`: {error}"))
+                    })?;
                     ().serve(process)
                         .await
                         .map_err(|error| unavailable(name, &error))
@@ -118,6 +121,10 @@ impl McpServer {
             connected.unwrap_or_else(|_| Err(unavailable(name, &"no answer within 30 s")))?;
         Ok(Self {
             name: name.to_owned(),
+            effect: match target {
+                McpTarget::Command { .. } => Effect::Executes,
+                McpTarget::Url(_) => Effect::Network,
+            },
             service,
         })
     }
@@ -183,6 +190,7 @@ impl McpServer {
                 description,
                 parameters,
             },
+            effect: self.effect,
             remote_name: listed.name.into_owned(),
             server: self.name.clone(),
             peer: self.service.peer().clone(),
@@ -193,6 +201,7 @@ impl McpServer {
 /// A tool of another program.
 struct McpTool {
     spec: ToolSpec,
+    effect: Effect,
     remote_name: String,
     server: String,
     peer: Peer<RoleClient>,
@@ -204,7 +213,7 @@ impl Tool for McpTool {
     }
 
     fn effect(&self) -> Effect {
-        Effect::Network
+        self.effect
     }
 
     fn run<'a>(

@@ -90,7 +90,10 @@ pub(super) enum Ended {
     Ok,
     /// With this kind of error; `None` where a face has fewer names than we have kinds.
     Failed(Option<String>),
+    /// The client left after an answer had begun.
     Left,
+    /// The client left before: a busy server may never have read the request.
+    LeftUnanswered,
     /// Neither an answer's end nor an error.
     Broken,
 }
@@ -138,8 +141,8 @@ impl Client {
         if self.random.below(LEAVES) == 0 {
             let request = self.request(LEFT, "POST", self.face.path, &body);
             let after = Duration::from_millis(self.random.below(80));
-            leave(&self.address, &request, after).await;
-            return self.note(LEFT, Ended::Left);
+            let left = leave(&self.address, &request, after).await;
+            return self.note(LEFT, left);
         }
         let request = self.request(self.face.name, "POST", self.face.path, &body);
         let reply = ask(&self.address, &request).await;
@@ -228,10 +231,14 @@ async fn ask(address: &str, request: &str) -> String {
 }
 
 /// Sends a request and is gone after this time, whatever came.
-async fn leave(address: &str, request: &str, after: Duration) {
+async fn leave(address: &str, request: &str, after: Duration) -> Ended {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     sleep(after).await;
+    match stream.try_read(&mut [0]) {
+        Ok(1) => Ended::Left,
+        _ => Ended::LeftUnanswered,
+    }
 }
 
 fn body_of(reply: &str) -> &str {
