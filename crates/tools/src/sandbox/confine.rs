@@ -2,10 +2,11 @@
 //! system calls, and fewer capabilities for root.
 //!
 //! All three bind the calling thread and what it starts. So a thread is made, bound, starts
-//! the command and ends; the rest of this process stays free, and no code runs between fork
-//! and exec.
+//! the command and ends; the rest of this process stays free, and between fork and exec only
+//! open files and sockets are marked to be closed.
 
 use std::path::Path;
+use std::process::Command;
 
 use super::Sandbox;
 #[cfg(target_os = "linux")]
@@ -55,6 +56,17 @@ fn restrict_thread(sandbox: &Sandbox, places: Places<'_>) -> Enforced {
 fn restrict_thread(_: &Sandbox, _: Places<'_>) -> Enforced {
     Enforced::default()
 }
+
+/// Lets a program inherit its standard streams and nothing else.
+#[cfg(target_os = "linux")]
+pub(crate) fn inherit_streams_only(command: &mut Command) {
+    linux::inherit_streams_only(command);
+}
+
+/// The standard library opens everything so that programs do not inherit it; what others have
+/// opened otherwise, they do.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn inherit_streams_only(_: &mut Command) {}
 
 /// What this machine cannot hold, one sentence each.
 pub(super) fn probe(sandbox: &Sandbox) -> Vec<String> {

@@ -1,6 +1,14 @@
 //! The sandbox on Linux.
 
+#![expect(
+    unsafe_code,
+    reason = "the standard library offers no other way to close what a program would inherit"
+)]
+
 use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
@@ -17,6 +25,18 @@ use super::{FileAccess, NetworkAccess, Sandbox, environment};
 
 /// The newest rights that are asked for (Linux 6.12); older kernels give what they have.
 const LANDLOCK: ABI = ABI::V6;
+
+/// New name spaces that a process may be made with. Inside one, numbers of processes and
+/// groups are others than the filter knows.
+const NAME_SPACES: [i32; 7] = [
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWCGROUP,
+];
 
 /// How much less urgent a command is than this process.
 const NICE: i32 = 5;
@@ -60,6 +80,10 @@ fn restrict_files(sandbox: &Sandbox, places: Places<'_>) -> Result<RulesetStatus
         .scope(Scope::from_all(LANDLOCK))?
         .create()?
         .add_rules(path_beneath_rules(environment::readable(), read))?
+        .add_rules(path_beneath_rules(
+            [environment::SETTINGS],
+            AccessFs::ReadDir,
+        ))?
         .add_rules(path_beneath_rules(readable, read))?
         .add_rules(path_beneath_rules(writable, write))?
         .add_rules(path_beneath_rules(
@@ -72,62 +96,88 @@ fn restrict_files(sandbox: &Sandbox, places: Places<'_>) -> Result<RulesetStatus
 
 /// Refuses calls with "operation not permitted".
 fn restrict_calls(sandbox: &Sandbox, group: i32) -> Result<(), seccompiler::Error> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    // No rule means: whatever the arguments.
-    let mut refuse = |call: i64, rule: Option<SeccompRule>| {
-        #[cfg(target_arch = "x86_64")]
-        rules
-            .entry(call | X32_BIT)
-            .or_default()
-            .extend(rule.clone());
-        rules.entry(call).or_default().extend(rule);
-    };
+    let mut refused = Refused::default();
     for call in always_refused() {
-        refuse(call, None);
+        refused.always(*call);
     }
     if sandbox.network == NetworkAccess::Off {
-        refuse(libc::SYS_socket, None);
+        refused.always(libc::SYS_socket);
     }
     if sandbox.files == FileAccess::ReadOnly {
         for call in changes_of_rights() {
-            refuse(*call, None);
+            refused.always(*call);
         }
         // Times of an open file may be set: it may be written, then.
-        refuse(libc::SYS_utimensat, Some(argument(1, SeccompCmpOp::Ne, 0)?));
+        refused.if_argument(libc::SYS_utimensat, 1, SeccompCmpOp::Ne, 0)?;
     }
     // A process may join the group that it is in already, and only that one.
-    refuse(
-        libc::SYS_setpgid,
-        Some(argument(1, SeccompCmpOp::Ne, group as u64)?),
-    );
-    // Limits of other processes.
-    refuse(libc::SYS_prlimit64, Some(argument(0, SeccompCmpOp::Ne, 0)?));
+    refused.if_argument(libc::SYS_setpgid, 1, SeccompCmpOp::Ne, group as u64)?;
+    for flag in NAME_SPACES {
+        let bit = flag as u64;
+        refused.if_argument(libc::SYS_clone, 0, SeccompCmpOp::MaskedEq(bit), bit)?;
+    }
+    for (call, idx) in calls_by_process() {
+        refused.if_argument(*call, *idx, SeccompCmpOp::Ne, 0)?;
+    }
     // Typing into the terminal.
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
-        refuse(
-            libc::SYS_ioctl,
-            Some(argument(1, SeccompCmpOp::Eq, request)?),
-        );
+        refused.if_argument(libc::SYS_ioctl, 1, SeccompCmpOp::Eq, request)?;
     }
-    let filter = SeccompFilter::new(
-        rules,
-        SeccompAction::Allow,
-        SeccompAction::Errno(libc::EPERM as u32),
-        std::env::consts::ARCH.try_into()?,
-    )?;
-    let program: BpfProgram = filter.try_into()?;
-    seccompiler::apply_filter(&program)
+    refused.apply(libc::EPERM)?;
+    // Its flags lie in memory, which a filter cannot read. Libraries that hear that the call
+    // does not exist use `clone`.
+    let mut unknown = Refused::default();
+    unknown.always(libc::SYS_clone3);
+    unknown.apply(libc::ENOSYS)
 }
 
-fn argument(idx: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, seccompiler::Error> {
-    let condition = SeccompCondition::new(idx, SeccompCmpArgLen::Dword, op, value)?;
-    Ok(SeccompRule::new(vec![condition])?)
+/// Calls that a filter refuses.
+#[derive(Default)]
+struct Refused(BTreeMap<i64, Vec<SeccompRule>>);
+
+impl Refused {
+    /// Whatever the arguments.
+    fn always(&mut self, call: i64) {
+        // No rule means just that.
+        self.0.insert(call, Vec::new());
+        #[cfg(target_arch = "x86_64")]
+        self.0.insert(call | X32_BIT, Vec::new());
+    }
+
+    /// If the lower half of this argument is so, or another condition of this call holds.
+    fn if_argument(
+        &mut self,
+        call: i64,
+        idx: u8,
+        op: SeccompCmpOp,
+        value: u64,
+    ) -> Result<(), seccompiler::Error> {
+        let condition = SeccompCondition::new(idx, SeccompCmpArgLen::Dword, op, value)?;
+        let rule = SeccompRule::new(vec![condition])?;
+        #[cfg(target_arch = "x86_64")]
+        self.0.entry(call | X32_BIT).or_default().push(rule.clone());
+        self.0.entry(call).or_default().push(rule);
+        Ok(())
+    }
+
+    /// Binds the calling thread: these calls fail with this error.
+    fn apply(self, errno: i32) -> Result<(), seccompiler::Error> {
+        let filter = SeccompFilter::new(
+            self.0,
+            SeccompAction::Allow,
+            SeccompAction::Errno(errno as u32),
+            std::env::consts::ARCH.try_into()?,
+        )?;
+        let program: BpfProgram = filter.try_into()?;
+        seccompiler::apply_filter(&program)
+    }
 }
 
 /// Ways out of the process group, around the filter itself, to the keys of the kernel's ring,
-/// and to new name spaces.
-fn always_refused() -> [i64; 10] {
-    [
+/// to new name spaces, and to memory and messages that outlive a process and that programs
+/// outside the sandbox share.
+fn always_refused() -> &'static [i64] {
+    &[
         libc::SYS_setsid,
         libc::SYS_io_uring_setup,
         libc::SYS_keyctl,
@@ -138,6 +188,35 @@ fn always_refused() -> [i64; 10] {
         libc::SYS_bpf,
         libc::SYS_userfaultfd,
         libc::SYS_perf_event_open,
+        libc::SYS_shmget,
+        libc::SYS_shmat,
+        libc::SYS_shmctl,
+        libc::SYS_msgget,
+        libc::SYS_msgsnd,
+        libc::SYS_msgrcv,
+        libc::SYS_msgctl,
+        libc::SYS_semget,
+        libc::SYS_semop,
+        libc::SYS_semtimedop,
+        libc::SYS_semctl,
+        libc::SYS_mq_open,
+        libc::SYS_mq_unlink,
+    ]
+}
+
+/// Calls that change limits, urgency and processors, with the arguments that must be 0: the
+/// process's number, where 0 is the caller, and what kind of number it is, where there are
+/// several and 0 is a process.
+fn calls_by_process() -> &'static [(i64, u8)] {
+    &[
+        (libc::SYS_prlimit64, 0),
+        (libc::SYS_setpriority, 0),
+        (libc::SYS_setpriority, 1),
+        (libc::SYS_sched_setscheduler, 0),
+        (libc::SYS_sched_setattr, 0),
+        (libc::SYS_sched_setparam, 0),
+        (libc::SYS_sched_setaffinity, 0),
+        (libc::SYS_ioprio_set, 1),
     ]
 }
 
@@ -164,6 +243,41 @@ fn changes_of_rights() -> &'static [i64] {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_futimesat,
     ]
+}
+
+/// Lets a program inherit its standard streams and nothing else: an open file or socket is
+/// beyond all that is refused by name.
+pub(super) fn inherit_streams_only(command: &mut Command) {
+    let close_others = || {
+        // SAFETY: the call touches no memory of this process. It marks descriptors to be
+        // closed by exec, so that the one by which the standard library hears of a failed
+        // exec works until then.
+        let marked = unsafe {
+            libc::syscall(
+                libc::SYS_close_range,
+                3,
+                libc::c_uint::MAX,
+                libc::CLOSE_RANGE_CLOEXEC,
+            )
+        };
+        match marked {
+            0 => Ok(()),
+            _ => {
+                let error = io::Error::last_os_error();
+                match error.raw_os_error() {
+                    // Before Linux 5.11. Such a kernel has no Landlock either, so commands
+                    // reach files and sockets anyway, and the caller is told.
+                    Some(libc::ENOSYS | libc::EINVAL) => Ok(()),
+                    _ => Err(error),
+                }
+            }
+        }
+    };
+    // SAFETY: what runs between fork and exec is one system call, which allocates nothing and
+    // takes no lock.
+    unsafe {
+        command.pre_exec(close_others);
+    }
 }
 
 /// Root keeps what it needs for files of other users and loses the rest. It cannot get it

@@ -7,10 +7,12 @@
 //! - It sees an environment of a few harmless names, and cannot read that of other processes.
 //! - It writes below the workspace and its own temporary folder only (or, read-only, below
 //!   the latter only), and reads what programs need; the rest of the home folder is closed.
-//! - Without network it opens no socket.
-//! - Output, memory of a process, size of a file, number of threads and time have limits.
+//! - Without network it opens no socket. It inherits no open file or socket of this process, and
+//!   shares no memory, queues or semaphores (System V, message queues) with others.
+//! - It changes limits, urgency and processors of its own processes only.
+//! - Output, memory of a process that it does not share, size of a file, number of threads and time have limits.
 //!
-//! The middle three need Landlock and seccomp, which Linux has; [`Sandbox::degradations`]
+//! The middle four need Landlock and seccomp, which Linux has; [`Sandbox::degradations`]
 //! says what this machine lacks. What no kernel holds yet: a command may change the rights of
 //! files outside that belong to the user (not when read-only), and fill the disk with many
 //! files.

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::capture::Capture;
-use super::confine::{Enforced, Places, confined};
+use super::confine::{Enforced, Places, confined, inherit_streams_only};
 use super::group::Group;
 use super::{FileAccess, Sandbox, Script, environment, processes};
 use crate::blocking::Cancelled;
@@ -106,6 +106,7 @@ fn start(
         .stdout(input.try_clone().map_err(unavailable)?)
         .stderr(input)
         .process_group(places.group);
+    inherit_streams_only(&mut command);
     let is_held = |enforced: Enforced| sandbox.files == FileAccess::Workspace || enforced.files;
     let started = confined(sandbox, places, |enforced| {
         // The command is dropped here and with it our copies of the pipe's end.

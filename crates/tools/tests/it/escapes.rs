@@ -298,6 +298,31 @@ async fn i1_no_race_leads_outside() {
     assert!(n_read > 0, "the race was never even");
 }
 
+/// What this process has open stays with it, however it was opened.
+#[tokio::test(flavor = "multi_thread")]
+async fn i1_open_files_are_not_inherited() {
+    use std::os::fd::AsRawFd;
+
+    let place = Place::new();
+    let secret = fs::File::open(place.base.path().join("outside/secret.txt")).unwrap();
+    // Unlike those of the standard library, this one goes on to programs.
+    let inherited = rustix::io::dup(&secret).unwrap();
+    let command = format!(
+        "cat <&{0}; cat /proc/self/fd/{0}; echo end",
+        inherited.as_raw_fd()
+    );
+    let arguments = serde_json::json!({ "command": command }).to_string();
+    let output = run(
+        &registry(&Value::Null),
+        &place.context(),
+        "execute_bash",
+        &arguments,
+    )
+    .await;
+    assert!(output.text.ends_with("end\n"), "{}", output.text);
+    assert!(!output.text.contains(SECRET), "{}", output.text);
+}
+
 /// Dropping a call ends its command.
 #[tokio::test(flavor = "multi_thread")]
 async fn i1_a_dropped_call_leaves_nothing_running() {
