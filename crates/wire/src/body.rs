@@ -126,6 +126,13 @@ impl<'r> Body<'r> {
         );
     }
 
+    /// The probabilities asked for.
+    pub(crate) fn logprobs(&mut self, n_top: Option<u32>) {
+        self.maybe("logprobs", n_top.map(|_| true.into()));
+        let n_top = n_top.filter(|n_top| *n_top > 0);
+        self.maybe("top_logprobs", n_top.map(Value::from));
+    }
+
     /// The thinking asked for and the chat template's variables, which some endpoints use
     /// for it.
     pub(crate) fn thinking(&mut self, request: &WireRequest, facts: &WireFacts) {

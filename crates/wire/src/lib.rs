@@ -28,6 +28,7 @@ pub mod generate;
 pub mod history;
 mod json;
 mod linear;
+mod logprobs;
 pub mod models;
 pub mod ndjson;
 pub mod ollama_chat;

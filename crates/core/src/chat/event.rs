@@ -1,4 +1,4 @@
-use super::{Diagnostic, InvalidToolCall, OpaqueItem, PassReport, ToolCall};
+use super::{Diagnostic, InvalidToolCall, OpaqueItem, PassReport, TokenLogprob, ToolCall};
 
 /// One step of a turn, as parsers and backends give it and every way in shows it.
 ///
@@ -13,6 +13,9 @@ pub enum Event {
     ReasoningBlockEnd,
     /// More of the answer. Never empty, never holds a marker or part of one.
     TextDelta(String),
+    /// The tokens under the `TextDelta` that comes next, where they were asked for. Never
+    /// empty; a token of which only a part is shown is told whole.
+    Logprobs(Vec<TokenLogprob>),
     /// All text sent so far in this turn was reasoning after all: a closing tag came whose
     /// opening nobody had announced (row C6). A reader moves its answer text so far to the
     /// reasoning and starts the answer anew. Calls made so far were drafts in the thought:

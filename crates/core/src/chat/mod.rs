@@ -5,6 +5,7 @@
 
 mod diagnostic;
 mod event;
+mod logprobs;
 mod message;
 mod opaque;
 mod passthrough;
@@ -15,6 +16,7 @@ mod tool;
 
 pub use diagnostic::{Diagnostic, DiagnosticKind};
 pub use event::Event;
+pub use logprobs::{MAX_TOP_LOGPROBS, TokenLogprob, TopLogprob};
 pub use message::{Media, MediaSource, Message, Part, Role};
 pub use opaque::{OpaqueItem, OpaqueKind};
 pub use passthrough::{Passthrough, WireFormat};

@@ -1,5 +1,6 @@
 use super::{
-    Diagnostic, DiagnosticKind, InvalidToolCall, Message, OpaqueItem, Part, Role, ToolCall,
+    Diagnostic, DiagnosticKind, InvalidToolCall, Message, OpaqueItem, Part, Role, TokenLogprob,
+    ToolCall,
 };
 
 /// Why a turn ended.
@@ -92,6 +93,8 @@ pub struct PassReport {
 pub struct Reply {
     /// The answer: no tags, no call markup. Empty for a turn of calls only.
     pub content: String,
+    /// The tokens of `content`, if they were asked for and the backend tells them.
+    pub logprobs: Vec<TokenLogprob>,
     /// The private trace; several blocks are joined by a newline.
     pub reasoning: String,
     /// The calls to carry out, in order.

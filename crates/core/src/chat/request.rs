@@ -3,7 +3,9 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::{Message, OpaqueItem, Passthrough, Role, Thinking, ToolChoice, ToolSpec};
+use super::{
+    MAX_TOP_LOGPROBS, Message, OpaqueItem, Passthrough, Role, Thinking, ToolChoice, ToolSpec,
+};
 
 /// The tag that frames a generated thought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -142,6 +144,9 @@ pub struct Request {
     pub delivery: Delivery,
     /// How tokens are drawn.
     pub sampling: Sampling,
+    /// Asks for the probabilities of the answer's tokens, each with so many alternatives (0 to
+    /// [`MAX_TOP_LOGPROBS`]).
+    pub logprobs: Option<u32>,
     /// The caller's stop strings; they apply to the answer only.
     pub stop: Vec<String>,
     /// Extra variables for the chat template.
@@ -173,6 +178,7 @@ impl Request {
             thinking: Thinking::Default,
             delivery: Delivery::Stream,
             sampling: Sampling::default(),
+            logprobs: None,
             stop: Vec::new(),
             template_kwargs: Vec::new(),
             response_format: ResponseFormat::Text,
@@ -201,8 +207,8 @@ impl Request {
     /// # Errors
     /// Names the first parameter that is wrong: no messages, a tool result without an id,
     /// a duplicate or empty tool name, a tool schema that is no object, a choice of a tool
-    /// that was not offered, a response cap of 0, a sampling value out of range, an empty
-    /// stop string.
+    /// that was not offered, a response cap of 0, a sampling value out of range, too
+    /// many alternatives per token, an empty stop string.
     pub fn check(&self) -> Result<(), BadRequest> {
         if self.messages.is_empty() {
             return Err(BadRequest::new(
@@ -221,6 +227,12 @@ impl Request {
         self.check_tools()?;
         self.check_caps()?;
         self.check_sampling()?;
+        if let Some(n_top) = self.logprobs.filter(|n_top| *n_top > MAX_TOP_LOGPROBS) {
+            return Err(BadRequest::new(
+                "top_logprobs",
+                format!("must be 0 to {MAX_TOP_LOGPROBS}, got {n_top}"),
+            ));
+        }
         if let Some(idx) = self.stop.iter().position(String::is_empty) {
             return Err(BadRequest::new(
                 format!("stop[{idx}]"),

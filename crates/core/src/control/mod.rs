@@ -6,6 +6,7 @@ mod prompt;
 mod replay;
 mod turn_parser;
 mod two_pass;
+mod visible_logprobs;
 
 pub use bound_schemas::OnUnboundSchema;
 pub use budget::{Admission, After, Phase, ThinkingBudget, ThinkingRule};
@@ -16,3 +17,4 @@ pub use replay::{
 };
 pub use turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 pub use two_pass::{Means, PassEnd, PassRequest, Step, TurnPlan, TwoPass};
+pub use visible_logprobs::VisibleLogprobs;

@@ -22,9 +22,10 @@ use std::collections::VecDeque;
 
 use super::budget::ThinkingRule;
 use super::turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use super::visible_logprobs::VisibleLogprobs;
 use crate::chat::{
     CallErrorKind, Diagnostic, DiagnosticKind, Event, InvalidToolCall, PassReport, Reply,
-    StopReason, ThinkTag, TurnBudget, Usage,
+    StopReason, ThinkTag, TokenLogprob, TurnBudget, Usage,
 };
 use crate::chat_template::ThinkFraming;
 use crate::text::StopMatcher;
@@ -122,6 +123,7 @@ pub struct TwoPass {
     state: State,
     parser: TurnParser,
     reply: ReplyAssembler,
+    logprobs: VisibleLogprobs,
     events: VecDeque<Event>,
     /// The assistant's text so far, as the model is made to see it.
     written: String,
@@ -184,6 +186,7 @@ impl TwoPass {
             plan,
             state: State::Start,
             reply: ReplyAssembler::default(),
+            logprobs: VisibleLogprobs::default(),
             events: VecDeque::new(),
             written,
             usage: Usage::default(),
@@ -220,6 +223,12 @@ impl TwoPass {
     #[must_use]
     pub fn in_thought(&self) -> bool {
         self.parser.in_reasoning()
+    }
+
+    /// Reports the tokens of text that comes next, if the engine was asked for them. Those of
+    /// the answer that is shown are handed on.
+    pub fn handle_logprobs(&mut self, tokens: Vec<TokenLogprob>) {
+        self.logprobs.push(tokens);
     }
 
     /// Reports text of the open pass.
@@ -462,6 +471,10 @@ impl TwoPass {
     }
 
     fn emit(&mut self, event: Event) {
+        if let Some(tokens) = self.logprobs.of(&event) {
+            self.reply.handle(&tokens);
+            self.events.push_back(tokens);
+        }
         self.reply.handle(&event);
         self.events.push_back(event);
     }

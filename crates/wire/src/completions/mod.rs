@@ -24,7 +24,7 @@ pub use write::{
 };
 
 use serde_json::Value;
-use twopass_core::chat::{Sampling, StopReason, Usage};
+use twopass_core::chat::{Sampling, StopReason, TokenLogprob, Usage};
 
 use crate::facts::RepeatPenaltyField;
 
@@ -59,6 +59,8 @@ pub struct CompletionRequest {
     pub max_tokens: Option<u32>,
     /// How tokens are drawn.
     pub sampling: Sampling,
+    /// Asks for the probabilities of the tokens, each with so many alternatives (0 to 20).
+    pub logprobs: Option<u32>,
     /// Strings that end the output.
     pub stop: Vec<String>,
     /// What the output is bound to.
@@ -78,6 +80,7 @@ impl CompletionRequest {
             prompt,
             max_tokens: None,
             sampling: Sampling::default(),
+            logprobs: None,
             stop: Vec::new(),
             constraint: None,
             stream: false,
@@ -122,12 +125,14 @@ impl CompletionFacts {
 }
 
 /// A piece of a streamed completion.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct CompletionPiece {
     /// The text; may be empty.
     pub text: String,
     /// The token ids, if the engine gives them.
     pub token_ids: Vec<u32>,
+    /// The tokens' probabilities, where a server writes them.
+    pub logprobs: Vec<TokenLogprob>,
 }
 
 /// A whole completion.
@@ -137,6 +142,8 @@ pub struct Completion {
     pub text: String,
     /// The token ids, a matched stop string's included; empty if the engine gives none.
     pub token_ids: Vec<u32>,
+    /// The tokens' probabilities, where a server writes them.
+    pub logprobs: Vec<TokenLogprob>,
     /// The prompt's ids, if the engine gives them.
     pub prompt_token_ids: Vec<u32>,
     /// Why it ended. A matched stop string is told where the engine tells it.

@@ -157,7 +157,11 @@ impl StreamDecoder {
         }
         self.whole.text.push_str(&text);
         self.whole.token_ids.extend_from_slice(&token_ids);
-        out.push(CompletionPiece { text, token_ids });
+        out.push(CompletionPiece {
+            text,
+            token_ids,
+            ..CompletionPiece::default()
+        });
     }
 
     /// Ends the completion.

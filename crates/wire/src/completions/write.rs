@@ -7,6 +7,7 @@ use crate::error::ErrorBody;
 use crate::facts::RepeatPenaltyField;
 use crate::generate::{read_sampling, read_stop};
 use crate::json::{Fields, Lenient, decimal, string};
+use crate::logprobs;
 use crate::openai_chat::{finish_reason, read_utf8, usage_json};
 use crate::request::ReplyMeta;
 use crate::sse::encode_event;
@@ -35,6 +36,7 @@ pub fn encode_request(
         field.unwrap_or("repeat_penalty"),
         s.repeat_penalty.map(decimal),
     );
+    body.maybe("logprobs", request.logprobs.map(Value::from));
     body.maybe(
         "stop",
         (!request.stop.is_empty()).then(|| request.stop.clone().into()),
@@ -115,6 +117,7 @@ const KNOWN: &[&str] = &[
     "frequency_penalty",
     "repeat_penalty",
     "repetition_penalty",
+    "logprobs",
     "stop",
     "structured_outputs",
     "return_token_ids",
@@ -138,6 +141,7 @@ pub fn decode_request(body: &[u8]) -> Result<CompletionRequest, BadRequest> {
     if request.sampling.repeat_penalty.is_none() {
         request.sampling.repeat_penalty = fields.float("repetition_penalty")?;
     }
+    request.logprobs = logprobs::read_number(&fields)?;
     request.stop = read_stop(&fields)?;
     if let Some(bound) = fields.raw("structured_outputs").and_then(Lenient::read) {
         request.constraint = bound
@@ -187,7 +191,13 @@ fn read_prompt(fields: &Fields<'_>) -> Result<Prompt, BadRequest> {
 /// Writes a whole answer of `/v1/completions`: the server side.
 #[must_use]
 pub fn encode_reply(completion: &Completion, meta: &ReplyMeta) -> String {
-    let choice = choice(&completion.text, &completion.token_ids, Some(completion));
+    let logprobs = logprobs::completion_json(&completion.logprobs, 0);
+    let choice = choice(
+        &completion.text,
+        &completion.token_ids,
+        Some(completion),
+        logprobs,
+    );
     json!({
         "id": meta.id,
         "object": "text_completion",
@@ -199,7 +209,7 @@ pub fn encode_reply(completion: &Completion, meta: &ReplyMeta) -> String {
     .to_string()
 }
 
-fn choice(text: &str, token_ids: &[u32], end: Option<&Completion>) -> Value {
+fn choice(text: &str, token_ids: &[u32], end: Option<&Completion>, logprobs: Value) -> Value {
     let stop_reason = end.and_then(|end| match &end.stop_reason {
         twopass_core::chat::StopReason::StopSequence(stop) => Some(stop.clone()),
         _ => None,
@@ -207,7 +217,7 @@ fn choice(text: &str, token_ids: &[u32], end: Option<&Completion>) -> Value {
     json!({
         "index": 0,
         "text": text,
-        "logprobs": null,
+        "logprobs": logprobs,
         "finish_reason": end.map(|end| finish_reason(&end.stop_reason)),
         "stop_reason": stop_reason,
         "token_ids": if token_ids.is_empty() { Value::Null } else { token_ids.into() },
@@ -219,6 +229,8 @@ fn choice(text: &str, token_ids: &[u32], end: Option<&Completion>) -> Value {
 pub struct StreamEncoder {
     meta: ReplyMeta,
     include_usage: bool,
+    /// Characters of the tokens whose probabilities were told.
+    n_characters: usize,
 }
 
 impl StreamEncoder {
@@ -228,21 +240,28 @@ impl StreamEncoder {
         Self {
             meta,
             include_usage,
+            n_characters: 0,
         }
     }
 
     /// Appends a piece.
     pub fn encode(&mut self, piece: &CompletionPiece, out: &mut String) {
-        self.chunk(
-            &json!([choice(&piece.text, &piece.token_ids, None)]),
-            None,
-            out,
-        );
+        let logprobs = logprobs::completion_json(&piece.logprobs, self.n_characters);
+        let tokens = piece.logprobs.iter();
+        self.n_characters += tokens
+            .map(|t| logprobs::n_characters(&t.bytes))
+            .sum::<usize>();
+        let choice = choice(&piece.text, &piece.token_ids, None, logprobs);
+        self.chunk(&json!([choice]), None, out);
     }
 
     /// Appends the end: finish reason, usage if it was asked for, end marker.
     pub fn encode_done(&mut self, completion: &Completion, out: &mut String) {
-        self.chunk(&json!([choice("", &[], Some(completion))]), None, out);
+        self.chunk(
+            &json!([choice("", &[], Some(completion), Value::Null)]),
+            None,
+            out,
+        );
         if self.include_usage {
             self.chunk(&json!([]), Some(usage_json(&completion.usage)), out);
         }

@@ -7,6 +7,7 @@ use twopass_core::chat::{
 use super::InvalidReply;
 use super::request::{encode_call, read_arguments};
 use crate::json::{Fields, Object, array};
+use crate::logprobs;
 
 /// The whole reply as JSON text: the body of a non-stream answer and of the `done` event.
 ///
@@ -22,6 +23,9 @@ pub fn encode_reply(reply: &Reply) -> String {
         object.raw("pre_tool_text", "null");
     } else {
         object.text("pre_tool_text", &reply.content);
+    }
+    if !reply.logprobs.is_empty() {
+        object.raw("logprobs", &logprobs::chat_json(&reply.logprobs));
     }
     object.text("finish_reason", reply.stop_reason.as_str());
     if let StopReason::StopSequence(stop) = &reply.stop_reason {
@@ -86,6 +90,7 @@ pub fn decode_reply(text: &str) -> Result<Reply, InvalidReply> {
         None => StopReason::ToolCalls,
     };
     Ok(Reply {
+        logprobs: logprobs::read_field(&fields),
         content,
         reasoning: fields.text("thinking").map_err(wrong)?.unwrap_or_default(),
         tool_calls,

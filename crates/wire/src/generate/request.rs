@@ -5,6 +5,7 @@ use twopass_core::chat::{
 
 use crate::content::{self, read_media};
 use crate::json::{Fields, Object, decimal};
+use crate::logprobs;
 
 /// The most messages in one request.
 pub const MAX_MESSAGES: usize = 10_000;
@@ -43,6 +44,9 @@ pub struct GenerateRequest {
     pub max_tokens: Option<u32>,
     /// How tokens are drawn.
     pub sampling: Sampling,
+    /// Asks for the probabilities of the answer's tokens, each with so many alternatives (0 to
+    /// 20). On the wire it is `logprobs: true` and `top_logprobs`.
+    pub logprobs: Option<u32>,
     /// Stop strings of the answer.
     pub stop: Vec<String>,
     /// Extra variables of the chat template.
@@ -86,6 +90,7 @@ impl GenerateRequest {
             max_response_tokens: fields.cap("max_response_tokens", 1)?,
             max_tokens: fields.cap("max_tokens", 1)?,
             sampling: read_sampling(&fields)?,
+            logprobs: logprobs::read_switch(&fields)?,
             stop: read_stop(&fields)?,
             template_kwargs: read_template_kwargs(&fields)?,
             user: fields.text("user")?,
@@ -130,6 +135,9 @@ impl GenerateRequest {
             self.max_response_tokens.map(Value::from),
         );
         put("max_tokens", self.max_tokens.map(Value::from));
+        put("logprobs", self.logprobs.map(|_| true.into()));
+        let n_top = self.logprobs.filter(|n_top| *n_top > 0);
+        put("top_logprobs", n_top.map(Value::from));
         put(
             "stop",
             (!self.stop.is_empty()).then(|| self.stop.clone().into()),

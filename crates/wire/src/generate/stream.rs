@@ -1,22 +1,25 @@
 use serde_json::json;
-use twopass_core::chat::{Event, Reply};
+use twopass_core::chat::{Event, Reply, TokenLogprob};
 
 use super::InvalidReply;
 use super::reply::{decode_call, decode_reply, encode_reply};
 use super::request::encode_call;
 use crate::error::ErrorBody;
-use crate::json::Fields;
+use crate::json::{Fields, Object};
+use crate::logprobs;
 use crate::sse::{SseEvent, encode_event};
 
 /// Writes a turn's events as server-sent events: the server side.
 ///
-/// Stateless save for block ends: the stream names what changed, `done` repeats all of it.
+/// Stateless save for block ends and the tokens of the next text: the stream names what changed, `done` repeats all of it.
 /// Argument deltas, rejected calls, diagnostics and pass reports are not streamed; `done`
 /// carries them.
 #[derive(Debug, Default)]
 pub struct StreamEncoder {
     /// A think block ended: the next reasoning begins on a new line (row C5).
     block_ended: bool,
+    /// Of the text that comes next.
+    logprobs: Vec<TokenLogprob>,
 }
 
 impl StreamEncoder {
@@ -38,8 +41,15 @@ impl StreamEncoder {
                 encode_event(Some("thinking"), &text.to_string(), out);
             }
             Event::ReasoningBlockEnd => self.block_ended = true,
+            Event::Logprobs(tokens) => self.logprobs.extend_from_slice(tokens),
             Event::TextDelta(text) => {
-                encode_event(Some("text"), &json!({"text": text}).to_string(), out)
+                let mut object = Object::default();
+                object.text("text", text);
+                let tokens = std::mem::take(&mut self.logprobs);
+                if !tokens.is_empty() {
+                    object.raw("logprobs", &logprobs::chat_json(&tokens));
+                }
+                encode_event(Some("text"), &object.finish(), out);
             }
             Event::Reclassified => encode_event(Some("reclassified"), "{}", out),
             Event::CallFinished { call, .. } => {
@@ -100,7 +110,15 @@ impl StreamDecoder {
                 out.extend(delta(data)?.map(|text| StreamItem::Event(Event::ReasoningDelta(text))))
             }
             "text" => {
-                out.extend(delta(data)?.map(|text| StreamItem::Event(Event::TextDelta(text))))
+                let Some(text) = delta(data)? else {
+                    return Ok(());
+                };
+                let fields = Fields::read("delta", data).ok();
+                let tokens = fields.map_or_else(Vec::new, |fields| logprobs::read_field(&fields));
+                if !tokens.is_empty() {
+                    out.push(StreamItem::Event(Event::Logprobs(tokens)));
+                }
+                out.push(StreamItem::Event(Event::TextDelta(text)));
             }
             "reclassified" => out.push(StreamItem::Event(Event::Reclassified)),
             "tool_call" => {

@@ -1,9 +1,10 @@
-use twopass_core::chat::{Event, Reply, Usage};
+use twopass_core::chat::{Event, Reply, TokenLogprob, Usage};
 
 use super::reply::{finish_reason, usage_json};
 use super::stream::END_MARKER;
 use crate::error::ErrorBody;
 use crate::json::push_text;
+use crate::logprobs;
 use crate::request::ReplyMeta;
 use crate::sse::encode_event;
 
@@ -30,6 +31,8 @@ pub struct StreamEncoder {
 struct Choice {
     began: bool,
     block_ended: bool,
+    /// Of the text that comes next.
+    logprobs: Vec<TokenLogprob>,
     /// Calls that were announced, in the order of their indexes.
     calls: Vec<SentCall>,
 }
@@ -92,6 +95,7 @@ impl StreamEncoder {
                 });
             }
             Event::ReasoningBlockEnd => choice.block_ended = true,
+            Event::Logprobs(tokens) => choice.logprobs.extend_from_slice(tokens),
             Event::TextDelta(text) => self.delta(idx, out, |out| {
                 out.push_str("\"content\":");
                 push_text(text, out);
@@ -209,6 +213,7 @@ impl StreamEncoder {
             return;
         };
         let is_first = !std::mem::replace(&mut choice.began, true);
+        let logprobs = logprobs::chat_json(&std::mem::take(&mut choice.logprobs));
         self.piece(out, |out| {
             out.push_str("{\"index\":");
             out.push_str(&idx.to_string());
@@ -221,7 +226,9 @@ impl StreamEncoder {
             if is_first && out.len() > before {
                 out.insert(before, ',');
             }
-            out.push_str("},\"logprobs\":null,\"finish_reason\":null}");
+            out.push_str("},\"logprobs\":");
+            out.push_str(&logprobs);
+            out.push_str(",\"finish_reason\":null}");
         });
     }
 

@@ -5,6 +5,7 @@ use super::request::encode_call;
 use super::stream::StreamDecoder;
 use crate::fault::Fault;
 use crate::json::{Lenient, Object, array};
+use crate::logprobs;
 use crate::request::{DecodeContext, ReplyMeta};
 
 /// Reads a whole answer. It is read as a stream of one piece, so that both agree.
@@ -63,7 +64,7 @@ fn encode_choice((idx, reply): (usize, &Reply)) -> String {
     let mut choice = Object::default();
     choice.count("index", idx as u64);
     choice.raw("message", &message.finish());
-    choice.raw("logprobs", "null");
+    choice.raw("logprobs", &logprobs::chat_json(&reply.logprobs));
     choice.text("finish_reason", finish_reason(&reply.stop_reason));
     choice.finish()
 }

@@ -12,6 +12,7 @@ use crate::generate::{
 };
 use crate::history::{Repaired, not_sent, repair};
 use crate::json::{Fields, Lenient, Object, array, string};
+use crate::logprobs;
 use crate::request::{Encoded, Thinking, WireRequest, function_tool};
 
 /// Writes a request (rows B9, H1, J5-J8, L13). The history is repaired on the way.
@@ -51,6 +52,7 @@ pub fn encode_request(request: &WireRequest, facts: &WireFacts) -> Result<Encode
         "response_format",
         response_format_json(&request.request.response_format),
     );
+    body.logprobs(request.request.logprobs);
     body.thinking(request, facts);
     body.maybe("store", request.store.or(facts.store).map(Value::from));
     if request.stream {
@@ -315,7 +317,8 @@ const KNOWN: &[&str] = &[
 
 /// Reads a request: the server side.
 ///
-/// Unknown fields are kept in [`Request::passthrough`]; null is absent. Content may be text, null or
+/// Unknown fields are kept in [`Request::passthrough`], and so are `logprobs` and
+/// `top_logprobs`, which not every format has; null is absent. Content may be text, null or
 /// parts in every role; calls of past turns whose arguments are broken become calls without
 /// arguments. `max_completion_tokens` wins over `max_tokens`.
 ///
@@ -352,6 +355,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
             parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
             budget: TurnBudget::OnePass { max_tokens },
             sampling,
+            logprobs: logprobs::read_switch(&fields)?,
             stop: read_stop(&fields)?,
             template_kwargs: read_template_kwargs(&fields)?,
             response_format: response_format(&fields, "response_format")?,

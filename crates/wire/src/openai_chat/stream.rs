@@ -7,6 +7,7 @@ use crate::content::thinking_text;
 use crate::facts::ReasoningField;
 use crate::fault::{Fault, FaultKind};
 use crate::json::{Lenient, SplitText, string};
+use crate::logprobs::read_tokens;
 use crate::request::DecodeContext;
 use crate::sse::SseEvent;
 use crate::turn::Turn;
@@ -17,7 +18,7 @@ pub(super) const END_MARKER: &str = "[DONE]";
 /// Reads a streamed answer, event by event.
 ///
 /// Followed is the lowest choice of the first chunk that has any, normally 0. Text is handed on raw: it may hold
-/// think tags and call markup. Calls are finished at the end only, so half a call is never
+/// think tags and call markup, and the tokens of `logprobs` are of this raw text. Calls are finished at the end only, so half a call is never
 /// handed out (case rule 16).
 #[derive(Debug)]
 pub struct StreamDecoder {
@@ -148,6 +149,11 @@ impl StreamDecoder {
     fn push_choice(&mut self, choice: &Lenient<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
         if let Some(usage) = choice.object("usage") {
             *self.turn.usage() = read_usage(&usage);
+        }
+        let logprobs = choice.object("logprobs");
+        let tokens = logprobs.map_or_else(Vec::new, |logprobs| read_tokens(&logprobs));
+        if !tokens.is_empty() {
+            out.push(Event::Logprobs(tokens));
         }
         match choice.object("delta") {
             Some(delta) => self.push_delta(&delta, Form::Pieces, out)?,

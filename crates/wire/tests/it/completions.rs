@@ -44,6 +44,7 @@ pub(crate) fn read_stream_cut(bytes: &[u8]) -> Result<Completion, Fault> {
 
 fn sample() -> Completion {
     Completion {
+        logprobs: Vec::new(),
         text: "Hé there".to_owned(),
         token_ids: vec![7, 8, 9],
         prompt_token_ids: Vec::new(),
@@ -80,6 +81,7 @@ fn completions_are_read_back() {
         let piece = CompletionPiece {
             text: text.to_owned(),
             token_ids,
+            logprobs: Vec::new(),
         };
         encoder.encode(&piece, &mut stream);
     }

@@ -1,4 +1,4 @@
-use crate::chat::{Diagnostic, Event, InvalidToolCall, Reply, StopReason, ToolCall};
+use crate::chat::{Diagnostic, Event, InvalidToolCall, Reply, StopReason, TokenLogprob, ToolCall};
 
 /// Collects the events of a turn into a whole reply.
 ///
@@ -40,10 +40,12 @@ impl ReplyAssembler {
             }
             Event::ReasoningBlockEnd => self.open_block = false,
             Event::TextDelta(text) => self.text.push_str(text),
+            Event::Logprobs(tokens) => self.reply.logprobs.extend_from_slice(tokens),
             Event::Reclassified => {
                 let text = std::mem::take(&mut self.text);
                 self.blocks.push(text);
                 self.open_block = true;
+                self.reply.logprobs.clear();
                 self.calls.clear();
                 self.invalid_calls.clear();
             }
@@ -68,7 +70,8 @@ impl ReplyAssembler {
 
     /// The reply. Usage and `reasoning_truncated` are left for the caller to fill.
     #[must_use]
-    pub fn finish(self, stop_reason: StopReason) -> Reply {
+    pub fn finish(mut self, stop_reason: StopReason) -> Reply {
+        trim_logprobs(&mut self.reply.logprobs);
         let reasoning = self.reasoning_blocks().join("\n");
         Reply {
             content: self.text.trim().to_owned(),
@@ -80,4 +83,11 @@ impl ReplyAssembler {
             ..self.reply
         }
     }
+}
+
+/// Drops the tokens of the white space at both ends of an answer.
+fn trim_logprobs(tokens: &mut Vec<TokenLogprob>) {
+    let shows = |token: &TokenLogprob| !token.bytes.trim_ascii().is_empty();
+    tokens.truncate(tokens.iter().rposition(shows).map_or(0, |last| last + 1));
+    tokens.drain(..tokens.iter().position(shows).unwrap_or(0));
 }
