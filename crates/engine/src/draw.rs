@@ -106,7 +106,7 @@ impl Source {
 }
 
 /// The largest finite logit; the first of equals.
-fn argmax(logits: &[f32]) -> Option<TokenId> {
+pub(crate) fn argmax(logits: &[f32]) -> Option<TokenId> {
     let mut best = (f32::NEG_INFINITY, None);
     for (&logit, token) in logits.iter().zip(0_u32..) {
         if logit > best.0 {
@@ -114,6 +114,19 @@ fn argmax(logits: &[f32]) -> Option<TokenId> {
         }
     }
     best.1.filter(|_| best.0.is_finite())
+}
+
+/// Logarithm of the sum of all exponentials: what logits and log probabilities differ by.
+pub(crate) fn log_sum_exp(logits: &[f32]) -> f32 {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    // Summed in double precision: the terms differ by many orders of magnitude.
+    let sum: f64 = logits.iter().map(|l| f64::from((l - most).exp())).sum();
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "logits are single precision"
+    )]
+    let log = sum.ln() as f32;
+    most + log
 }
 
 /// Checks the caller's values and fills in the defaults.
@@ -144,4 +157,18 @@ pub(crate) fn sampler_params(sampling: &Sampling) -> Result<SamplerParams, Error
         frequency_penalty: number("frequency_penalty", s.frequency_penalty, 0.0, -2.0, 2.0)?,
         presence_penalty: number("presence_penalty", s.presence_penalty, 0.0, -2.0, 2.0)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_are_those_of_a_softmax() {
+        let logits = [0.0, 1.0, -2.0, 1000.0_f32.ln()];
+        let sum: f32 = logits.iter().map(|l| l.exp()).sum();
+        assert!((log_sum_exp(&logits) - sum.ln()).abs() < 1e-5);
+        // No overflow.
+        assert!((log_sum_exp(&[500.0, 500.0]) - (500.0 + 2.0_f32.ln())).abs() < 1e-4);
+    }
 }

@@ -3,14 +3,17 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use twopass_core::chat::MAX_TOP_LOGPROBS;
 use twopass_core::chat_template::Prompt;
 
+use crate::draft::Guessing;
 use crate::draw::{Source, sampler_params};
 use crate::ffi::{Context, ContextParams, Model, Sampler};
 use crate::grammar::GrammarCompiler;
 use crate::inbox::{Inbox, Job};
 use crate::options::check_cpu;
 use crate::scheduler::{Scheduler, SchedulerParts};
+use crate::session::Session;
 use crate::stats::StatsCell;
 use crate::stream::channel;
 use crate::turn::{Turn, TurnParts};
@@ -40,8 +43,8 @@ struct Inner {
     stats: Arc<StatsCell>,
     /// Most tokens of one sequence.
     limit_tokens: usize,
-    /// Most tokens guessed ahead.
-    draft_tokens: usize,
+    /// Most tokens guessed by what stood before.
+    lookup_tokens: usize,
     output_tokens: u32,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -95,26 +98,16 @@ impl Engine {
         check_cpu()?;
         let path = options.model_path.as_path();
         let file_bytes = crate::gguf::check_file(path)?;
-        let model = Model::load(path, options.gpu_layers).map_err(|e| bad_model(path, &e))?;
-        let model = Arc::new(model);
-        if !model.is_causal_decoder() {
-            return Err(bad_model(path, "the model does not generate text"));
-        }
+        let model = load_model(path, options.gpu_layers)?;
         let vocab = Arc::new(Vocab::new(Arc::clone(&model))?);
         let is_stateful = model.is_stateful();
-        let cached_sequences = if is_stateful {
-            options.cached_sequences.min(options.max_streams)
-        } else {
-            options.cached_sequences
+        let cached_sequences = match options.cached_sequences {
+            n if is_stateful => n.min(options.max_streams),
+            n => n,
         };
         let threads = options.resolved_threads();
-        // A guess that fails is cut off again.
-        let can_draft = !is_stateful && model.sliding_window() == 0;
-        let draft_tokens = if can_draft {
-            options.prompt_lookup_tokens
-        } else {
-            0
-        };
+        let guessing = Guessing::open(&options, &model, &vocab)?;
+        let (lookup_tokens, draft_tokens) = (guessing.lookup_tokens, guessing.limit_tokens());
         let abort = Arc::new(AtomicBool::new(false));
         let params = ContextParams {
             context_tokens: options.context_tokens,
@@ -138,6 +131,8 @@ impl Engine {
             inbox: Arc::clone(&inbox),
             stats: Arc::clone(&stats),
             abort,
+            guessing,
+            session: Session::open(&options, &stats)?,
             max_streams: options.max_streams as usize,
             cached_sequences: cached_sequences as usize,
             cached_bytes: options.cached_bytes,
@@ -148,7 +143,7 @@ impl Engine {
         });
         let inner = Inner {
             limit_tokens: sequence_limit(&info),
-            draft_tokens: draft_tokens as usize,
+            lookup_tokens: lookup_tokens as usize,
             info,
             grammars: Arc::new(GrammarCompiler::new(Arc::clone(&vocab))),
             vocab,
@@ -177,6 +172,13 @@ impl Engine {
         let waiting = u32::try_from(self.inner.inbox.len()).unwrap_or(u32::MAX);
         stats.queued = stats.queued.max(waiting);
         stats
+    }
+
+    /// What went wrong without stopping anything, for people: a saved session that does not
+    /// fit, one that cannot be saved. At most 16 sentences.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.inner.stats.warnings()
     }
 
     /// The tokens of a prompt, with the begin token where the model wants one. Literal
@@ -257,8 +259,9 @@ impl Engine {
             stop: request.stop,
             grammar,
             source,
+            logprobs: request.logprobs,
             limit_tokens: inner.limit_tokens,
-            draft_tokens: inner.draft_tokens,
+            lookup_tokens: inner.lookup_tokens,
         });
         let (sender, generation) = channel(Arc::clone(&inner.inbox), inner.output_tokens);
         inner.inbox.push(Job { turn, sender })?;
@@ -333,6 +336,10 @@ fn check_request(request: &GenerateRequest) -> Result<(), Error> {
             return Err(Error::bad_request("stop", text));
         }
     }
+    if let Some(n_top) = request.logprobs.filter(|n_top| *n_top > MAX_TOP_LOGPROBS) {
+        let text = format!("must be 0 to {MAX_TOP_LOGPROBS}, got {n_top}");
+        return Err(Error::bad_request("logprobs", text));
+    }
     if let Some(rule) = &request.thinking
         && rule.budget_tokens > 0
         && rule.close_text.is_empty()
@@ -352,6 +359,14 @@ fn prompt_too_long(prompt_tokens: usize, limit_tokens: usize) -> Error {
         },
         format!("the prompt has {prompt_tokens} tokens, allowed here: {limit_tokens}"),
     )
+}
+
+fn load_model(path: &Path, gpu_layers: u32) -> Result<Arc<Model>, Error> {
+    let model = Model::load(path, gpu_layers).map_err(|e| bad_model(path, &e))?;
+    if !model.is_causal_decoder() {
+        return Err(bad_model(path, "the model does not generate text"));
+    }
+    Ok(Arc::new(model))
 }
 
 fn bad_model(path: &Path, reason: &str) -> Error {

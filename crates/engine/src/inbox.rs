@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::stream::Sender;
 use crate::turn::Turn;
@@ -119,13 +120,22 @@ impl Inbox {
 
     /// Sleeps until somebody rings.
     pub(crate) fn wait(&self) {
-        let mut state = self.lock();
-        while !state.has_rung && !state.is_stopped {
-            state = self
-                .bell
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        let is_quiet = |state: &mut State| !state.has_rung && !state.is_stopped;
+        let mut state = self
+            .bell
+            .wait_while(self.lock(), is_quiet)
+            .unwrap_or_else(PoisonError::into_inner);
         state.has_rung = false;
+    }
+
+    /// As [`Self::wait`], for so long at most; false if nobody rang.
+    pub(crate) fn wait_for(&self, time: Duration) -> bool {
+        let is_quiet = |state: &mut State| !state.has_rung && !state.is_stopped;
+        let (mut state, slept) = self
+            .bell
+            .wait_timeout_while(self.lock(), time, is_quiet)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.has_rung = false;
+        !slept.timed_out()
     }
 }

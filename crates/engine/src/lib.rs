@@ -39,6 +39,7 @@ mod options;
 mod prefix_cache;
 mod request;
 mod scheduler;
+mod session;
 mod stats;
 mod stream;
 mod turn;

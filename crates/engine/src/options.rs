@@ -32,12 +32,25 @@ pub struct EngineOptions {
     pub cached_sequences: u32,
     /// Memory for kept sequences outside the cells. Default 1 GiB.
     pub cached_bytes: usize,
+    /// Folder in which the kept sequences are saved when nothing was asked for ten seconds and
+    /// when the engine ends, one file per model file, of at most `cached_bytes`. An engine that
+    /// starts with the same model and settings has them warm. Default: none. The file holds
+    /// what was said, readable by its owner only.
+    pub session_path: Option<PathBuf>,
     /// Tokens guessed ahead per stream and step, 0 to 32. Default 0: none. What followed the
     /// last tokens when they stood earlier in prompt or answer is computed along and kept if
     /// the draw is equal, so no draw changes. Pays where answers repeat their prompt (edits,
     /// quotes, extraction). Without effect for models that keep a running state or a sliding
     /// window.
     pub prompt_lookup_tokens: u32,
+    /// A GGUF file of a smaller model with the same vocabulary that guesses ahead. Default: none.
+    /// What it guesses is computed along and kept if the draw is equal, so no draw changes. Needs
+    /// memory for its weights and for a cache of `context_tokens`. Pays where the model is at
+    /// least some ten times larger than its draft and few streams run.
+    pub draft_model: Option<PathBuf>,
+    /// Tokens that the draft model guesses per stream and step, 1 to 32. Default 8. It stops
+    /// earlier where it is not sure.
+    pub draft_tokens: u32,
     /// How keys and values are kept.
     pub cache_type: CacheType,
     /// Attention in one fused kernel; `None` = where the model and the machine have it.
@@ -75,7 +88,10 @@ impl EngineOptions {
             output_tokens: 256,
             cached_sequences: 16,
             cached_bytes: 1 << 30,
+            session_path: None,
             prompt_lookup_tokens: 0,
+            draft_model: None,
+            draft_tokens: 8,
             cache_type: CacheType::F16,
             flash_attention: None,
             gpu_layers: 0,
@@ -102,7 +118,7 @@ impl EngineOptions {
     /// # Errors
     /// `BadOption` names the option, what it is and what is allowed.
     pub fn check(&self) -> Result<(), Error> {
-        let rows: [(&'static str, u64, u64, u64); 8] = [
+        let rows: [(&'static str, u64, u64, u64); 9] = [
             ("threads", u64::from(self.threads.unwrap_or(1)), 1, 256),
             (
                 "context_tokens",
@@ -126,6 +142,7 @@ impl EngineOptions {
                 0,
                 32,
             ),
+            ("draft_tokens", u64::from(self.draft_tokens), 1, 32),
         ];
         if self.cache_type == CacheType::Q8_0 && self.flash_attention == Some(false) {
             let text = "must not be off with the cache type q8_0, got false";

@@ -5,6 +5,8 @@
 //! since attention runs over all cells up to the last one in use. This file only keeps the
 //! books; the scheduler moves the cells.
 
+use std::sync::Arc;
+
 use crate::TokenId;
 
 /// Where a kept sequence is.
@@ -13,7 +15,7 @@ pub(crate) enum Place {
     /// In the context, under this number.
     Cells(u32),
     /// Outside it, as llama.cpp writes a sequence's state.
-    Parked(Vec<u8>),
+    Parked(Arc<Vec<u8>>),
 }
 
 /// A sequence that nobody is generating on.
@@ -44,6 +46,11 @@ impl PrefixCache {
 
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// What is kept, the least recently used first.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
     }
 
     /// The entry that shares the longest beginning with `prompt`, and how much it shares.
@@ -109,7 +116,7 @@ impl PrefixCache {
             gone.push(sequence);
             match save(sequence) {
                 Some(bytes) => {
-                    entry.place = Place::Parked(bytes);
+                    entry.place = Place::Parked(Arc::new(bytes));
                     true
                 }
                 None => false,

@@ -11,7 +11,8 @@ pub struct EngineStats {
     pub cached_tokens: u64,
     /// Tokens that were drawn, ends of turns included.
     pub decode_tokens: u64,
-    /// Tokens that were guessed ahead ([`crate::EngineOptions::prompt_lookup_tokens`]).
+    /// Tokens that were guessed ahead ([`crate::EngineOptions::prompt_lookup_tokens`] and
+    /// [`crate::EngineOptions::draft_model`]).
     pub drafted_tokens: u64,
     /// Guesses that the draw met: each saved a decode.
     pub accepted_tokens: u64,
@@ -53,13 +54,31 @@ pub struct EngineStats {
 #[derive(Debug, Default)]
 pub(crate) struct StatsCell {
     inner: Mutex<(EngineStats, u64)>,
+    warnings: Mutex<Vec<String>>,
 }
+
+/// Most warnings that are kept.
+const WARNING_LIMIT: usize = 16;
 
 impl StatsCell {
     /// Changes them.
     pub(crate) fn update(&self, change: impl FnOnce(&mut EngineStats)) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut inner.0);
+    }
+
+    /// Keeps a sentence for people; one that is kept already is not kept twice.
+    pub(crate) fn warn(&self, text: String) {
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if warnings.len() < WARNING_LIMIT && !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+
+    /// The warnings so far.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        warnings.clone()
     }
 
     /// Counts a step.

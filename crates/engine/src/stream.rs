@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
+use twopass_core::chat::TokenLogprob;
 use twopass_core::control::Phase;
 
 use crate::inbox::Inbox;
@@ -49,6 +50,15 @@ impl Shared {
     }
 }
 
+/// More of a turn's text, as [`Output::Text`] has it.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) text: String,
+    pub(crate) n_tokens: u32,
+    pub(crate) phase: Phase,
+    pub(crate) logprobs: Vec<TokenLogprob>,
+}
+
 /// The engine's end.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -73,25 +83,28 @@ pub(crate) fn channel(inbox: Arc<Inbox>, limit_tokens: u32) -> (Sender, Generati
 
 impl Sender {
     /// Appends text, joined to what waits if the phase is the same.
-    pub(crate) fn send_text(&self, text: String, n_tokens: u32, phase: Phase) {
-        if text.is_empty() {
+    pub(crate) fn send_text(&self, piece: Piece) {
+        if piece.text.is_empty() {
             return;
         }
         self.shared.with(|state| {
-            state.waiting_tokens += n_tokens.max(1);
+            state.waiting_tokens += piece.n_tokens.max(1);
             match state.outputs.back_mut() {
                 Some(Output::Text {
-                    text: waiting,
-                    n_tokens: n,
-                    phase: p,
-                }) if *p == phase => {
-                    waiting.push_str(&text);
-                    *n += n_tokens;
-                }
-                _ => state.outputs.push_back(Output::Text {
                     text,
                     n_tokens,
                     phase,
+                    logprobs,
+                }) if *phase == piece.phase => {
+                    text.push_str(&piece.text);
+                    *n_tokens += piece.n_tokens;
+                    logprobs.extend(piece.logprobs);
+                }
+                _ => state.outputs.push_back(Output::Text {
+                    text: piece.text,
+                    n_tokens: piece.n_tokens,
+                    phase: piece.phase,
+                    logprobs: piece.logprobs,
                 }),
             }
             self.shared.wake_reader(state);

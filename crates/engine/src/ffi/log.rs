@@ -25,6 +25,16 @@ pub(crate) fn init_backend() {
     });
 }
 
+/// Which llama.cpp this is, as its tensor library tells it: version and commit.
+pub(crate) fn version() -> String {
+    // SAFETY: both give NUL-terminated texts that live as long as the process.
+    let texts = unsafe { [sys::ggml_version(), sys::ggml_commit()] };
+    let texts = texts.into_iter().filter(|text| !text.is_null());
+    // SAFETY: as above.
+    let texts = texts.map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy());
+    texts.collect::<Vec<_>>().join(" ")
+}
+
 /// Runs `call` and returns what it gave with the errors that llama.cpp logged meanwhile on
 /// this thread, joined by `; `.
 pub(crate) fn capture_errors<T>(call: impl FnOnce() -> T) -> (T, String) {

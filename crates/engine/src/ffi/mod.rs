@@ -19,6 +19,6 @@ mod model;
 mod sampler;
 
 pub(crate) use context::{Batch, Context, ContextParams, Decoded};
-pub(crate) use log::{capture_errors, init_backend};
+pub(crate) use log::{capture_errors, init_backend, version};
 pub(crate) use model::{Model, TokenKind, VocabType};
 pub(crate) use sampler::{Candidates, Sampler, SamplerParams};

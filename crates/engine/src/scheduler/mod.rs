@@ -12,6 +12,8 @@
 //! no room all the same, cached prefixes go first, then the newest stream gives up its cells
 //! and is computed again when there is room; its reader only sees a pause.
 
+mod places;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,15 +21,19 @@ use std::time::{Duration, Instant};
 
 use twopass_core::chat::StopReason;
 
+use crate::draft::{Guessing, Wanted};
 use crate::ffi::{Batch, Candidates, Context, Decoded};
 use crate::inbox::{Inbox, Job};
-use crate::prefix_cache::{Entry, Place, PrefixCache, common_prefix};
+use crate::prefix_cache::PrefixCache;
+use crate::session::Session;
 use crate::stats::StatsCell;
 use crate::vocab::Vocab;
 use crate::{Error, ErrorKind, TokenId};
 
 /// Cells that an admitted turn may count on beyond its tokens.
 const HEADROOM_TOKENS: usize = 256;
+/// Kept sequences are saved when nothing was asked for so long.
+const IDLE: Duration = Duration::from_secs(10);
 /// Shorter beginnings are not worth sharing or keeping.
 const PREFIX_MIN_TOKENS: usize = 8;
 
@@ -39,6 +45,10 @@ pub(crate) struct SchedulerParts {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) stats: Arc<StatsCell>,
     pub(crate) abort: Arc<AtomicBool>,
+    /// Where kept sequences outlive the engine.
+    pub(crate) session: Option<Session>,
+    /// Guesses ahead.
+    pub(crate) guessing: Guessing,
     pub(crate) max_streams: usize,
     pub(crate) cached_sequences: usize,
     pub(crate) cached_bytes: usize,
@@ -89,8 +99,13 @@ struct Row {
 impl Scheduler {
     pub(crate) fn new(parts: SchedulerParts) -> Self {
         let n_sequences = parts.context.params().n_sequences;
+        let mut cache = PrefixCache::new(parts.cached_sequences, parts.cached_bytes);
+        for entry in parts.session.iter().flat_map(Session::load) {
+            // Saved entries lie in no sequence, so none is to be freed.
+            cache.insert(entry, parts.is_stateful);
+        }
         Self {
-            cache: PrefixCache::new(parts.cached_sequences, parts.cached_bytes),
+            cache,
             parts,
             running: Vec::new(),
             preempted: VecDeque::new(),
@@ -117,12 +132,33 @@ impl Scheduler {
             self.publish();
             self.build_batch();
             if self.rows.is_empty() {
-                self.parts.inbox.wait();
+                self.rest();
             } else {
                 self.step();
             }
         }
         self.end_all();
+        self.save_session();
+    }
+
+    /// Nothing is to be done until somebody asks; when nobody does for a while, what is kept
+    /// is saved.
+    fn rest(&mut self) {
+        let is_stale = self.parts.session.as_ref().is_some_and(Session::is_stale);
+        if !is_stale {
+            self.parts.inbox.wait();
+        } else if !self.parts.inbox.wait_for(IDLE) && self.running.is_empty() {
+            self.save_session();
+        }
+    }
+
+    fn save_session(&mut self) {
+        if self.parts.session.as_ref().is_some_and(Session::is_stale) {
+            self.park_idle();
+            if let Some(session) = &mut self.parts.session {
+                session.save(self.cache.entries());
+            }
+        }
     }
 
     fn end_all(&mut self) {
@@ -177,187 +213,6 @@ impl Scheduler {
             .finish(Ok(StopReason::Cancelled), &self.parts.vocab, &job.sender);
     }
 
-    /// Frees a stream's slot; what it computed stays as a prefix for others.
-    fn retire(&mut self, stream: Stream) {
-        let n = stream.job.turn.in_cache();
-        let keep = n >= PREFIX_MIN_TOKENS
-            && self.parts.cached_sequences > 0
-            && self.cut_to(stream.sequence, n);
-        if keep {
-            let entry = Entry {
-                place: Place::Cells(stream.sequence),
-                tokens: stream.job.turn.tokens()[..n].to_vec(),
-            };
-            for sequence in self.cache.insert(entry, self.parts.is_stateful) {
-                self.free(sequence);
-            }
-        } else {
-            self.free(stream.sequence);
-        }
-        self.publish();
-        self.finish(stream.job);
-    }
-
-    fn free(&mut self, sequence: u32) {
-        self.parts.context.cut(sequence, 0);
-        self.free_sequences.push(sequence);
-    }
-
-    /// Makes a sequence end at `n` tokens; false if the model cannot.
-    fn cut_to(&mut self, sequence: u32, n: usize) -> bool {
-        self.parts.context.end_position(sequence) == n || self.parts.context.cut(sequence, n)
-    }
-
-    /// Gives slots to waiting turns, oldest first, while their cells fit.
-    fn admit(&mut self) {
-        while self.running.len() < self.parts.max_streams {
-            let total = self.parts.context.params().context_tokens as usize;
-            let taken: usize = self
-                .running
-                .iter()
-                .map(|s| s.job.turn.need_tokens(HEADROOM_TOKENS))
-                .sum();
-            let is_alone = self.running.is_empty();
-            let fits = |need: usize| is_alone || taken + need <= total;
-            let job = match self.preempted.front() {
-                Some(job) if fits(job.turn.need_tokens(HEADROOM_TOKENS)) => {
-                    self.preempted.pop_front()
-                }
-                Some(_) => None,
-                None => self.parts.inbox.pop_if(|turn| {
-                    fits(turn.need_tokens(HEADROOM_TOKENS)) && !self.is_computed_soon(turn.tokens())
-                }),
-            };
-            let Some(mut job) = job else {
-                return;
-            };
-            let Some((sequence, shared)) = self.open_sequence(job.turn.tokens()) else {
-                self.preempted.push_front(job);
-                return;
-            };
-            job.turn.start(shared);
-            self.parts
-                .stats
-                .update(|s| s.cached_tokens += shared as u64);
-            self.running.push(Stream { job, sequence });
-            self.park_idle();
-        }
-    }
-
-    /// Moves kept sequences out of the cells: a stream's attention would run over them.
-    fn park_idle(&mut self) {
-        let context = &mut self.parts.context;
-        for sequence in self.cache.park(|sequence| context.save(sequence)) {
-            self.free(sequence);
-        }
-    }
-
-    /// A sequence for these tokens that holds the longest beginning to be had, and its
-    /// length. At least the last token is left to compute.
-    fn open_sequence(&mut self, tokens: &[TokenId]) -> Option<(u32, usize)> {
-        let prompt = &tokens[..tokens.len().saturating_sub(1)];
-        let kept = self.cache.longest(prompt, self.parts.is_stateful);
-        let running = self.longest_running(prompt);
-        let n_kept = kept.map_or(0, |k| k.1);
-        let n_running = running.map_or(0, |r| r.1);
-        if n_kept.max(n_running) < PREFIX_MIN_TOKENS {
-            return Some((self.free_sequence()?, 0));
-        }
-        if let Some((idx, n)) = kept
-            && n_kept >= n_running
-        {
-            // A prompt that was asked before takes the whole sequence over and gives up the
-            // old answer: its tokens then get the cells of the old ones, which the kernels
-            // sum in the same order.
-            if n == prompt.len() || self.cache.tokens(idx).len() == n {
-                let place = self.cache.take(idx).place;
-                let sequence = match place {
-                    Place::Cells(sequence) => sequence,
-                    Place::Parked(bytes) => {
-                        let sequence = self.free_sequence()?;
-                        self.parts.context.restore(sequence, &bytes);
-                        sequence
-                    }
-                };
-                return Some((sequence, self.usable(sequence, n)));
-            }
-            self.cache.touch(idx);
-            let sequence = self.free_sequence()?;
-            match self.cache.latest().map(|entry| &entry.place) {
-                Some(Place::Cells(source)) => self.parts.context.copy(*source, sequence),
-                Some(Place::Parked(bytes)) => self.parts.context.restore(sequence, bytes),
-                None => {}
-            }
-            return Some((sequence, self.usable(sequence, n)));
-        }
-        let (source, n) = running?;
-        let sequence = self.free_sequence()?;
-        self.parts.context.copy(source, sequence);
-        Some((sequence, self.usable(sequence, n)))
-    }
-
-    /// True if a running stream is computing a beginning of these tokens that nobody has yet:
-    /// choices of one prompt then wait for the first one's.
-    fn is_computed_soon(&self, tokens: &[TokenId]) -> bool {
-        if self.parts.is_stateful {
-            return false;
-        }
-        let prompt = &tokens[..tokens.len().saturating_sub(1)];
-        let computing = self.running.iter().filter(|s| s.job.turn.is_prefilling());
-        let soon = computing
-            .map(|s| common_prefix(s.job.turn.tokens(), prompt))
-            .max();
-        let Some(n_soon) = soon.filter(|n| *n >= PREFIX_MIN_TOKENS) else {
-            return false;
-        };
-        let kept = self.cache.longest(prompt, false).map_or(0, |kept| kept.1);
-        let now = self.longest_running(prompt).map_or(0, |running| running.1);
-        n_soon >= kept.max(now) + PREFIX_MIN_TOKENS
-    }
-
-    fn longest_running(&self, prompt: &[TokenId]) -> Option<(u32, usize)> {
-        if self.parts.is_stateful {
-            return None;
-        }
-        self.running
-            .iter()
-            .map(|s| {
-                let held = &s.job.turn.tokens()[..s.job.turn.in_cache()];
-                (s.sequence, common_prefix(held, prompt))
-            })
-            .max_by_key(|&(_, n)| n)
-    }
-
-    /// Cuts a sequence to its first `n` tokens. Where it holds fewer, the model cannot, or its sliding window
-    /// has dropped what the next token looks at, the sequence begins anew.
-    fn usable(&mut self, sequence: u32, n: usize) -> usize {
-        let window = self.parts.sliding_window;
-        let context = &mut self.parts.context;
-        let end = context.end_position(sequence);
-        let is_cut = end == n || (end > n && context.cut(sequence, n));
-        let first_needed = if window > 0 {
-            n.saturating_sub(window)
-        } else {
-            0
-        };
-        let has_window = context
-            .first_position(sequence)
-            .is_some_and(|first| first <= first_needed);
-        if is_cut && (has_window || self.parts.is_stateful) {
-            return n;
-        }
-        context.cut(sequence, 0);
-        0
-    }
-
-    fn free_sequence(&mut self) -> Option<u32> {
-        if self.free_sequences.is_empty() {
-            let evicted = self.cache.evict()?;
-            self.free(evicted);
-        }
-        self.free_sequences.pop()
-    }
-
     fn build_batch(&mut self) {
         self.batch.clear();
         self.rows.clear();
@@ -368,6 +223,7 @@ impl Scheduler {
         }
         self.turn_of = (self.turn_of + 1) % n;
         let order: Vec<usize> = (0..n).map(|k| (k + self.turn_of) % n).collect();
+        self.guess_ahead();
         let mut prompts = Vec::new();
         for &idx in &order {
             let job = &mut self.running[idx].job;
@@ -375,7 +231,7 @@ impl Scheduler {
             if job.turn.is_prefilling() {
                 prompts.push(idx);
             } else if n_pending <= most - self.batch.len() && !job.sender.is_full() {
-                job.turn.make_draft(most - self.batch.len() - n_pending);
+                job.turn.limit_draft(most - self.batch.len() - n_pending);
                 self.add_row(idx, n_pending, false);
             }
         }
@@ -403,6 +259,34 @@ impl Scheduler {
                 self.add_row(idx, n_tokens, true);
                 budget -= n_tokens;
             }
+        }
+    }
+
+    /// Has the next tokens of every stream guessed that may have one drawn in this step.
+    fn guess_ahead(&mut self) {
+        let guessing = &mut self.parts.guessing;
+        let lookup_limit = guessing.lookup_tokens as usize;
+        let mut unknown = Vec::new();
+        for (idx, Stream { job, .. }) in self.running.iter_mut().enumerate() {
+            let limit = job.turn.clear_draft();
+            let is_known = job.turn.look_up_draft(limit.min(lookup_limit));
+            if limit > 0 && !is_known && !job.sender.is_full() {
+                unknown.push((idx, limit));
+            }
+        }
+        let Some(model) = &mut guessing.model else {
+            return;
+        };
+        let wanted = unknown.iter().map(|&(idx, limit)| Wanted {
+            tokens: self.running[idx].job.turn.tokens(),
+            limit: limit.min(model.limit_tokens() as usize),
+            guess: Vec::new(),
+        });
+        let mut wanted: Vec<Wanted<'_>> = wanted.collect();
+        model.guess(&mut wanted);
+        let guesses: Vec<_> = wanted.into_iter().map(|wanted| wanted.guess).collect();
+        for ((idx, _), guess) in unknown.into_iter().zip(guesses) {
+            self.running[idx].job.turn.set_draft(guess);
         }
     }
 

@@ -16,7 +16,9 @@ use super::{FORCED_LIMIT, Turn};
 impl Turn {
     /// Takes the tokens that the grammar leaves no choice about; false if there are none.
     pub(super) fn take_forced(&mut self, vocab: &Vocab, out: &Sender) -> Result<bool, Error> {
-        if self.phase() != Phase::Answering || self.source.is_script() {
+        // Of a token that is not drawn no probability is known.
+        let is_drawn = self.source.is_script() || self.logprobs.is_some();
+        if self.phase() != Phase::Answering || is_drawn {
             return Ok(false);
         }
         let Some(grammar) = &mut self.grammar else {
@@ -43,9 +45,12 @@ impl Turn {
         Ok(n_valid > 0)
     }
 
-    /// Guesses what follows the waiting token, at most `most` tokens.
-    pub(crate) fn make_draft(&mut self, most: usize) {
+    /// Forgets the guesses of the last step. Returns how many tokens may be guessed now.
+    pub(crate) fn clear_draft(&mut self) -> usize {
         self.draft.clear();
+        if self.pending().len() != 1 || self.source.is_script() {
+            return 0;
+        }
         let room = self.limit_tokens.saturating_sub(self.tokens.len() + 1);
         let cap = match self.phase() {
             Phase::Answering => self.max_tokens,
@@ -55,12 +60,26 @@ impl Turn {
         let left = cap.map_or(usize::MAX, |cap| {
             (cap as usize).saturating_sub(self.counts.answer as usize + 1)
         });
-        if self.pending().len() != 1 || self.source.is_script() {
-            return;
+        room.min(left)
+    }
+
+    /// Guesses what followed the last words before, at most so many tokens; false if that says
+    /// nothing.
+    pub(crate) fn look_up_draft(&mut self, most: usize) -> bool {
+        if let Some(lookup) = &mut self.lookup {
+            lookup.guess(&self.tokens, most, &mut self.draft);
         }
-        if let Some(drafter) = &mut self.drafter {
-            drafter.guess(&self.tokens, most.min(room).min(left), &mut self.draft);
-        }
+        !self.draft.is_empty()
+    }
+
+    /// Takes guesses over.
+    pub(crate) fn set_draft(&mut self, guess: Vec<TokenId>) {
+        self.draft = guess;
+    }
+
+    /// Keeps the guesses to so many.
+    pub(crate) fn limit_draft(&mut self, most: usize) {
+        self.draft.truncate(most);
     }
 
     /// The guesses of the current step.

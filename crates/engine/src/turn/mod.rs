@@ -13,6 +13,7 @@
 //! ```
 
 mod ahead;
+mod logprobs;
 mod outcome;
 mod text;
 
@@ -48,10 +49,12 @@ pub(crate) struct TurnParts {
     pub(crate) stop: Vec<String>,
     pub(crate) grammar: Option<GrammarRule>,
     pub(crate) source: Source,
+    /// Alternatives per token of the answer, if their probabilities are told.
+    pub(crate) logprobs: Option<u32>,
     /// Most tokens of the sequence.
     pub(crate) limit_tokens: usize,
-    /// Most tokens guessed ahead per step; 0 = none.
-    pub(crate) draft_tokens: usize,
+    /// Most tokens guessed per step by what stood before; 0 = none.
+    pub(crate) lookup_tokens: usize,
 }
 
 /// A turn being generated.
@@ -62,7 +65,7 @@ pub(crate) struct Turn {
     in_cache: usize,
     /// Guesses of what follows `tokens`, in the batch of the current step.
     draft: Vec<TokenId>,
-    drafter: Option<PromptLookup>,
+    lookup: Option<PromptLookup>,
     is_rewound: bool,
     prompt_len: usize,
     limit_tokens: usize,
@@ -73,6 +76,7 @@ pub(crate) struct Turn {
     close: Vec<TokenId>,
     grammar: Option<GrammarRule>,
     source: Source,
+    logprobs: Option<u32>,
     text: Text,
     choice: Choice,
     /// Begin of the answer until something visible was written.
@@ -134,7 +138,7 @@ impl Turn {
             tokens: parts.prompt,
             in_cache: 0,
             draft: Vec::new(),
-            drafter: (parts.draft_tokens > 0).then(|| PromptLookup::new(parts.draft_tokens)),
+            lookup: (parts.lookup_tokens > 0).then(|| PromptLookup::new(parts.lookup_tokens)),
             is_rewound: false,
             limit_tokens: parts.limit_tokens,
             max_tokens: parts.max_tokens,
@@ -145,6 +149,7 @@ impl Turn {
             close: parts.close,
             grammar: parts.grammar,
             source: parts.source,
+            logprobs: parts.logprobs,
             text: Text::new(parts.stop),
             choice: Choice::default(),
             head: Vec::new(),
@@ -280,7 +285,10 @@ impl Turn {
             };
             let verdict = self.judge(token, vocab)?;
             match verdict {
-                Verdict::Take => return self.take(token, vocab, out),
+                Verdict::Take => {
+                    self.note_logprob(token, logits, vocab);
+                    return self.take(token, vocab, out);
+                }
                 Verdict::End => {
                     self.end = Some(Ok(StopReason::EndTurn));
                     return Ok(());

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
+use twopass_core::chat::TokenLogprob;
 use twopass_core::control::Phase;
 use twopass_core::text::{StopMatcher, Utf8Assembler};
 
 use crate::TokenId;
-use crate::stream::Sender;
+use crate::stream::{Piece, Sender};
 
 /// The text side of a turn.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(super) struct Text {
     stops: StopMatcher,
     /// Tokens whose text was not sent yet.
     n_waiting: u32,
+    /// Those of them that the reader wants to know more of.
+    pub(super) logprobs: Vec<TokenLogprob>,
     whole: String,
 }
 
@@ -27,6 +30,7 @@ impl Text {
             utf8: Utf8Assembler::new(),
             stops: StopMatcher::new(stops),
             n_waiting: 0,
+            logprobs: Vec::new(),
             whole: String::new(),
         }
     }
@@ -58,7 +62,12 @@ impl Text {
         let mut rest = String::new();
         self.utf8.finish(&mut rest);
         self.send(rest, Phase::Thinking, out);
-        out.send_text(text.to_owned(), 0, Phase::Thinking);
+        out.send_text(Piece {
+            text: text.to_owned(),
+            n_tokens: 0,
+            phase: Phase::Thinking,
+            logprobs: Vec::new(),
+        });
     }
 
     pub(super) fn finish(&mut self, phase: Phase, out: &Sender) {
@@ -74,7 +83,12 @@ impl Text {
 
     fn send(&mut self, text: String, phase: Phase, out: &Sender) {
         if !text.is_empty() {
-            out.send_text(text, std::mem::take(&mut self.n_waiting), phase);
+            out.send_text(Piece {
+                text,
+                n_tokens: std::mem::take(&mut self.n_waiting),
+                phase,
+                logprobs: std::mem::take(&mut self.logprobs),
+            });
         }
     }
 }

@@ -112,7 +112,7 @@ fn numbers_that_contradict_the_model_never_abort() {
 #[test]
 fn options_out_of_range_are_refused_by_name() {
     type Change = fn(&mut EngineOptions);
-    let change: [(&str, Change); 8] = [
+    let change: [(&str, Change); 9] = [
         ("threads", |o| o.threads = Some(0)),
         ("context_tokens", |o| o.context_tokens = 0),
         ("max_streams", |o| o.max_streams = 1000),
@@ -120,6 +120,7 @@ fn options_out_of_range_are_refused_by_name() {
         ("queue_len", |o| o.queue_len = 0),
         ("output_tokens", |o| o.output_tokens = 0),
         ("prompt_lookup_tokens", |o| o.prompt_lookup_tokens = 33),
+        ("draft_tokens", |o| o.draft_tokens = 0),
         ("flash_attention", |o| {
             (o.cache_type, o.flash_attention) = (CacheType::Q8_0, Some(false));
         }),

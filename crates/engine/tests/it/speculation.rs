@@ -1,9 +1,11 @@
 //! Several tokens in one step: guesses change no text, forced tokens are not drawn.
 
 use twopass_core::chat::{Sampling, StopReason};
-use twopass_engine::{CacheType, Engine, GenerateRequest, Grammar};
+use twopass_engine::{CacheType, Engine, ErrorKind, GenerateRequest, Grammar};
 
-use crate::support::{Alone, chat, fresh, options, real_model, request, run, thinking};
+use crate::support::{
+    Alone, chat, collect, fresh, options, random_qwen3, real_model, request, run, thinking,
+};
 
 /// Answers that repeat their prompt, so that there is something to guess from.
 const REPEATING: [&str; 3] = [
@@ -61,6 +63,67 @@ fn guesses_change_no_text() {
     assert!(stats.drafted_tokens > stats.accepted_tokens, "{stats:?}");
     // Every accepted guess is a draw without a step of its own.
     assert!(stats.steps < stats.decode_tokens + stats.prefill_tokens);
+}
+
+/// The model is its own draft: greedy turns take every guess, the others refuse some.
+#[test]
+fn a_draft_model_changes_no_text() {
+    let plain = texts(&fresh(options(real_model())).engine);
+    let mut with_draft = options(real_model());
+    with_draft.draft_model = Some(real_model());
+    with_draft.draft_tokens = 4;
+    let Alone { engine, .. } = &fresh(with_draft);
+    let guessed = texts(engine);
+    for (plain, guessed) in plain.iter().zip(&guessed) {
+        assert_eq!(plain, guessed);
+    }
+    let stats = engine.stats();
+    assert!(stats.accepted_tokens > 100, "{stats:?}");
+    assert!(stats.drafted_tokens > stats.accepted_tokens, "{stats:?}");
+    assert!(stats.steps < stats.decode_tokens, "{stats:?}");
+}
+
+/// Several turns at once, longer than the slots of the draft: each goes on from its own.
+#[test]
+fn a_draft_model_serves_many_streams() {
+    let mut with_draft = options(real_model());
+    with_draft.draft_model = Some(real_model());
+    (with_draft.max_streams, with_draft.context_tokens) = (3, 512);
+    let Alone { engine, .. } = &fresh(with_draft);
+    let turns = (0..7).map(|n| {
+        let mut turn = request(chat(&format!("Count from {n} to {}.", n + 20)), 40);
+        turn.sampling.temperature = Some(0.0);
+        engine.generate(turn).unwrap()
+    });
+    let turns: Vec<_> = turns.collect();
+    for turn in turns {
+        let seen = collect(turn);
+        assert!(seen.outcome.usage.response_tokens > 0);
+        assert!(!seen.answer.is_empty());
+    }
+    let stats = engine.stats();
+    assert_eq!((stats.finished, stats.failed), (7, 0));
+    assert!(stats.accepted_tokens > 50, "{stats:?}");
+}
+
+#[test]
+fn a_draft_of_another_vocabulary_is_refused() {
+    let rows = [
+        (random_qwen3(), "its vocabulary has"),
+        (real_model().with_file_name("absent.gguf"), "absent.gguf"),
+    ];
+    for (path, expect) in rows {
+        let mut options = options(real_model());
+        options.draft_model = Some(path);
+        let error = Engine::load(options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadOption);
+        let text = error.to_string();
+        assert!(
+            text.starts_with("`draft_model`: cannot draft with"),
+            "{text}"
+        );
+        assert!(text.contains(expect), "{text}");
+    }
 }
 
 #[test]

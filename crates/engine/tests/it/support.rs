@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use twopass_core::chat::{Sampling, StopReason, ThinkTag};
+use twopass_core::chat::{Sampling, StopReason, ThinkTag, TokenLogprob};
 use twopass_core::chat_template::{Prompt, Segment};
 use twopass_core::control::{Phase, ThinkingRule};
 use twopass_engine::{Engine, EngineOptions, GenerateRequest, Generation, Outcome, Output};
@@ -139,6 +139,7 @@ pub(crate) struct Seen {
     pub(crate) thinking: String,
     pub(crate) answer: String,
     pub(crate) n_tokens: u32,
+    pub(crate) logprobs: Vec<TokenLogprob>,
     pub(crate) outcome: Outcome,
 }
 
@@ -154,15 +155,18 @@ pub(crate) fn run(engine: &Engine, request: GenerateRequest) -> Seen {
 
 pub(crate) fn collect(mut turn: Generation) -> Seen {
     let (mut thinking, mut answer, mut n) = (String::new(), String::new(), 0);
+    let mut logprobs = Vec::new();
     loop {
         match turn.blocking_next() {
             Some(Output::Text {
                 text,
                 n_tokens,
                 phase,
+                logprobs: more,
             }) => {
                 assert!(!text.is_empty());
                 n += n_tokens;
+                logprobs.extend(more);
                 match phase {
                     Phase::Thinking => thinking.push_str(&text),
                     Phase::CallInThought | Phase::Answering => answer.push_str(&text),
@@ -174,6 +178,7 @@ pub(crate) fn collect(mut turn: Generation) -> Seen {
                     thinking,
                     answer,
                     n_tokens: n,
+                    logprobs,
                     outcome: *outcome,
                 };
             }
