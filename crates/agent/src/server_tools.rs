@@ -116,6 +116,10 @@ impl Backend for ServerTools {
         self.inner.heir(entry)
     }
 
+    fn warnings(&self) -> Vec<String> {
+        self.inner.warnings()
+    }
+
     fn stats(&self) -> Vec<(&'static str, f64)> {
         self.inner.stats()
     }

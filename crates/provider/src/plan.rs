@@ -59,6 +59,8 @@ pub struct CallOptions {
     pub max_tokens: Option<u32>,
     /// How tokens are drawn; set fields win over the configuration's.
     pub sampling: Sampling,
+    /// Asks for the probabilities of the answer's tokens ([`Request::logprobs`]).
+    pub logprobs: Option<u32>,
     /// Stop strings of the answer; `None` = the configuration's.
     pub stop: Option<Vec<String>>,
     /// What may be called.
@@ -102,6 +104,7 @@ impl CallOptions {
             max_response_tokens: request.max_response_tokens,
             max_tokens: request.max_tokens,
             sampling: request.sampling,
+            logprobs: request.logprobs,
             stop: (!request.stop.is_empty()).then_some(request.stop),
             tools: request.tools,
             tool_choice: request.tool_choice.unwrap_or_default(),
@@ -143,6 +146,7 @@ impl CallOptions {
                 _ => None,
             },
             sampling: request.sampling,
+            logprobs: request.logprobs,
             stop: (!request.stop.is_empty()).then_some(request.stop),
             tools: request.tools,
             tool_choice: request.tool_choice,
@@ -277,6 +281,7 @@ pub fn plan_request(
         thinking,
         delivery: options.delivery,
         sampling: merge_sampling(options.sampling, config.generation.sampling),
+        logprobs: options.logprobs,
         stop: options
             .stop
             .unwrap_or_else(|| config.generation.stop.clone()),

@@ -223,8 +223,8 @@ impl Certain {
                 Ok(())
             }
             event => {
-                let waits = self.holds
-                    && (!self.waiting.is_empty() || matches!(event, Event::TextDelta(_)));
+                let is_text = matches!(event, Event::TextDelta(_) | Event::Logprobs(_));
+                let waits = self.holds && (!self.waiting.is_empty() || is_text);
                 if waits {
                     self.waiting.push_back(event);
                 } else {

@@ -246,6 +246,7 @@ impl Work {
             max_tokens: Some(options.max_tokens.unwrap_or(RAW_TOKENS)),
             sampling: options.sampling,
             stop: options.stop.unwrap_or_default(),
+            logprobs: options.logprobs,
             delivery: options.delivery,
         })
     }

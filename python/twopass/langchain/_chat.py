@@ -57,6 +57,8 @@ _REQUEST_FIELDS = (
     "presence_penalty",
     "frequency_penalty",
     "repeat_penalty",
+    "logprobs",
+    "top_logprobs",
     "chat_template_kwargs",
 )
 # Arguments of a call beside those fields.
@@ -134,6 +136,10 @@ class ChatVllm(BaseChatModel):
     """The same, by how often they came."""
     repeat_penalty: float | None = None
     """The same, as a factor."""
+    logprobs: bool | None = None
+    """Whether `response_metadata` tells the probabilities of the answer's tokens."""
+    top_logprobs: int | None = None
+    """How many of the likeliest tokens are told at each place: 0 to 20, with `logprobs`."""
     chat_template_kwargs: dict[str, Any] | None = None
     """Variables of the model's chat template."""
     stop: list[str] | None = None

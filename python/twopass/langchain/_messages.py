@@ -194,6 +194,8 @@ def response_metadata(turn: Wire, model: str) -> dict[str, Any]:
     }
     if turn["diagnostics"]:
         metadata["diagnostics"] = turn["diagnostics"]
+    if "logprobs" in turn:
+        metadata["logprobs"] = turn["logprobs"]
     return metadata
 
 

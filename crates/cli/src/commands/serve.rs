@@ -49,6 +49,7 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
         say: Box::new(say),
     };
     let as_json = shared.json;
+    let served = providers.clone();
     let ready = |address: std::net::SocketAddr| {
         let line = if as_json {
             json!({"address": format!("http://{address}")}).to_string()
@@ -58,6 +59,9 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
         // A server whose start nobody watches serves all the same.
         if output::line(&line).is_err() {
             say(&line);
+        }
+        for warning in served.iter().flat_map(|one| one.backend().warnings()) {
+            say(&format!("warning: {warning}"));
         }
     };
     let served = serve(options, providers, reload, ready).await;

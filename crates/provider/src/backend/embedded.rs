@@ -111,7 +111,12 @@ impl Embedded {
                     ModelSource::File(path) => path.clone(),
                     ModelSource::Catalogue(named) => named.0.model_path(&named.1)?,
                 };
-                let options = engine_options(&path, &self.engine);
+                let mut options = engine_options(&path, &self.engine);
+                if let (Some(name), ModelSource::Catalogue(named)) =
+                    (&self.engine.draft_model, &*self.model)
+                {
+                    options.draft_model = Some(named.0.draft_path(name)?);
+                }
                 let load = tokio::task::spawn_blocking(move || Engine::load(options));
                 let engine = load
                     .await
@@ -212,6 +217,11 @@ impl Backend for Embedded {
         }))
     }
 
+    fn warnings(&self) -> Vec<String> {
+        let loaded = self.loaded.get();
+        loaded.map_or_else(Vec::new, |loaded| loaded.engine.warnings())
+    }
+
     fn stats(&self) -> Vec<(&'static str, f64)> {
         self.loaded
             .get()
@@ -299,7 +309,7 @@ impl TextEngine for Side {
             None => None,
         };
         match output {
-            Some(Output::Text { text, .. }) => Ok(PassStep::Text(text)),
+            Some(Output::Text { text, logprobs, .. }) => Ok(PassStep::Text { text, logprobs }),
             Some(Output::Done(outcome)) => {
                 self.open = None;
                 let note = lowered_cap(&self.request, &outcome.passes);
@@ -323,6 +333,7 @@ impl Side {
             stop: pass.stop,
             grammar: self.grammar.clone(),
             sampling: self.request.sampling,
+            logprobs: self.request.logprobs,
             recite: self.recite.take(),
             ..GenerateRequest::new(prompt)
         };
@@ -405,7 +416,10 @@ fn engine_options(path: &std::path::Path, config: &EngineConfig) -> EngineOption
     options.queue_len = config
         .queue_len
         .map_or(options.queue_len, |len| len as usize);
+    options.session_path.clone_from(&config.session_path);
     options.prompt_lookup_tokens = config.prompt_lookup_tokens.unwrap_or_default();
+    options.draft_model = config.draft_model.as_ref().map(PathBuf::from);
+    options.draft_tokens = config.draft_tokens.unwrap_or(options.draft_tokens);
     options.cache_type = match config.cache_type {
         None | Some(CacheType::F16) => twopass_engine::CacheType::F16,
         Some(CacheType::Q8_0) => twopass_engine::CacheType::Q8_0,

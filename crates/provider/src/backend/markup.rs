@@ -6,7 +6,9 @@ use std::sync::{Arc, LazyLock};
 use twopass_core::chat::{
     Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, StopReason, ToolChoice,
 };
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
+use twopass_core::control::{
+    ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax, VisibleLogprobs,
+};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
 
@@ -14,6 +16,7 @@ use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
 pub(crate) struct MarkupReader {
     parser: TurnParser,
     reply: ReplyAssembler,
+    logprobs: VisibleLogprobs,
     calls: Numbering,
     n_finished: usize,
     forces_call: bool,
@@ -38,6 +41,7 @@ impl MarkupReader {
                 ..TurnParserOptions::default()
             }),
             reply: ReplyAssembler::new(),
+            logprobs: VisibleLogprobs::default(),
             calls: Numbering::default(),
             n_finished: 0,
             forces_call,
@@ -53,6 +57,7 @@ impl MarkupReader {
                 self.parser.push(&text, &mut events);
                 self.emit_parsed(events, out);
             }
+            Event::Logprobs(tokens) => self.logprobs.push(tokens),
             mut event => {
                 self.calls.renumber(&mut event, Source::Service);
                 self.emit(event, out);
@@ -145,6 +150,10 @@ impl MarkupReader {
             Event::Reclassified => self.n_finished = 0,
             Event::CallFinished { .. } => self.n_finished += 1,
             _ => {}
+        }
+        if let Some(tokens) = self.logprobs.of(&event) {
+            self.reply.handle(&tokens);
+            out.push(tokens);
         }
         self.reply.handle(&event);
         out.push(event);

@@ -50,6 +50,8 @@ pub struct RawRequest {
     pub sampling: Sampling,
     /// Strings that end the output.
     pub stop: Vec<String>,
+    /// Asks for the probabilities of its tokens, as [`Request::logprobs`] does.
+    pub logprobs: Option<u32>,
     /// How a service is asked to hand over its reply.
     pub delivery: Delivery,
 }
@@ -62,6 +64,7 @@ impl RawRequest {
                 max_tokens: self.max_tokens,
             },
             sampling: self.sampling,
+            logprobs: self.logprobs,
             delivery: self.delivery,
             ..Request::new(Vec::new())
         }
@@ -127,6 +130,11 @@ pub trait Backend: Send + Sync {
     /// nothing to go on with.
     fn heir(&self, _entry: &ProviderConfig) -> Option<Arc<dyn Backend>> {
         None
+    }
+
+    /// What went wrong so far without stopping anything: sentences for the operator.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Counters for people and tests, name and value; empty if the backend keeps none.

@@ -256,6 +256,7 @@ impl Passes {
                 }
                 self.machine.handle_text(&text);
             }
+            Event::Logprobs(tokens) => self.machine.handle_logprobs(tokens),
             Event::Diagnostic(note) => self.machine.handle_note(note),
             Event::ProviderItem(item) => self.kept.items.push(item),
             Event::ReasoningBlockEnd => {}

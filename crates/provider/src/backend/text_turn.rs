@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::stream::unfold;
-use twopass_core::chat::{Diagnostic, Event, Reply};
+use twopass_core::chat::{Diagnostic, Event, Reply, TokenLogprob};
 use twopass_core::control::{PassEnd, PassRequest, PlannedTurn, Step, TurnPlan, TwoPass};
 
 use super::{TurnItem, TurnStream};
@@ -26,9 +26,25 @@ pub trait TextEngine: Send {
 #[derive(Debug)]
 pub enum PassStep {
     /// Text of the model.
-    Text(String),
+    Text {
+        /// The text.
+        text: String,
+        /// The tokens that were drawn for it, if they were asked for.
+        logprobs: Vec<TokenLogprob>,
+    },
     /// The end, and what there is to say about it.
     End(Box<PassEnd>, Option<Diagnostic>),
+}
+
+impl PassStep {
+    /// Text whose tokens nobody asked for.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text {
+            text: text.into(),
+            logprobs: Vec::new(),
+        }
+    }
 }
 
 /// Runs a planned turn over an engine: thought, answer, calls, whatever the plan says.
@@ -55,32 +71,58 @@ pub async fn run_raw<E: TextEngine + 'static>(
     mut engine: E,
 ) -> Result<TurnStream, ProviderError> {
     engine.open(pass).await?;
-    let state = Some((engine, String::new()));
-    Ok(TurnStream::new(unfold(state, |state| async {
-        let (mut engine, mut text) = state?;
+    let raw = RawTurn {
+        engine,
+        reply: Reply::default(),
+        waiting: None,
+    };
+    Ok(TurnStream::new(unfold(Some(raw), |raw| async {
+        let mut raw = raw?;
+        let item = raw.advance().await;
+        let is_over = matches!(item, Err(_) | Ok(TurnItem::Done(_)));
+        Some((item, (!is_over).then_some(raw)))
+    })))
+}
+
+/// One pass under way whose text is handed on as it is.
+struct RawTurn<E> {
+    engine: E,
+    /// What came so far.
+    reply: Reply,
+    /// Text whose tokens were told just now.
+    waiting: Option<String>,
+}
+
+impl<E: TextEngine> RawTurn<E> {
+    async fn advance(&mut self) -> Result<TurnItem, ProviderError> {
         loop {
-            match engine.next().await {
-                Err(error) => return Some((Err(error), None)),
-                Ok(PassStep::Text(piece)) if piece.is_empty() => {}
-                Ok(PassStep::Text(piece)) => {
-                    text.push_str(&piece);
-                    let event = TurnItem::Event(Event::TextDelta(piece));
-                    return Some((Ok(event), Some((engine, text))));
+            if let Some(text) = self.waiting.take() {
+                return Ok(TurnItem::Event(Event::TextDelta(text)));
+            }
+            match self.engine.next().await? {
+                PassStep::Text { text, .. } if text.is_empty() => {}
+                PassStep::Text { text, logprobs } => {
+                    self.reply.content.push_str(&text);
+                    if logprobs.is_empty() {
+                        return Ok(TurnItem::Event(Event::TextDelta(text)));
+                    }
+                    self.reply.logprobs.extend_from_slice(&logprobs);
+                    self.waiting = Some(text);
+                    return Ok(TurnItem::Event(Event::Logprobs(logprobs)));
                 }
-                Ok(PassStep::End(end, note)) => {
+                PassStep::End(end, note) => {
                     let reply = Reply {
-                        content: text,
                         stop_reason: end.stop_reason,
                         usage: end.usage,
                         passes: end.reports,
                         diagnostics: note.into_iter().collect(),
-                        ..Reply::default()
+                        ..std::mem::take(&mut self.reply)
                     };
-                    return Some((Ok(TurnItem::Done(Box::new(reply))), None));
+                    return Ok(TurnItem::Done(Box::new(reply)));
                 }
             }
         }
-    })))
+    }
 }
 
 /// A turn under way.
@@ -149,7 +191,10 @@ impl<E: TextEngine + 'static> TextTurn<E> {
             };
             match done {
                 Ok(None) => {}
-                Ok(Some(PassStep::Text(text))) => self.machine.handle_text(&text),
+                Ok(Some(PassStep::Text { text, logprobs })) => {
+                    self.machine.handle_logprobs(logprobs);
+                    self.machine.handle_text(&text);
+                }
                 Ok(Some(PassStep::End(end, note))) => {
                     if let Some(note) = note {
                         self.machine.handle_note(note);

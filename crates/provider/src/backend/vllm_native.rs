@@ -58,6 +58,7 @@ impl VllmNative {
             stream: request.delivery == Delivery::Stream,
             messages: request.messages.clone(),
             sampling: request.sampling,
+            logprobs: request.logprobs,
             stop: request.stop.clone(),
             template_kwargs: request.template_kwargs.clone(),
             user: request.session.clone(),
@@ -291,6 +292,9 @@ fn events_of(reply: &Reply) -> Vec<Event> {
     if !reply.reasoning.is_empty() {
         events.push(Event::ReasoningDelta(reply.reasoning.clone()));
         events.push(Event::ReasoningBlockEnd);
+    }
+    if !reply.logprobs.is_empty() {
+        events.push(Event::Logprobs(reply.logprobs.clone()));
     }
     if !reply.content.is_empty() {
         events.push(Event::TextDelta(reply.content.clone()));

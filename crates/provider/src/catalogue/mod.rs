@@ -181,6 +181,19 @@ impl Catalogue {
         }
     }
 
+    /// The file of the model that guesses ahead for another.
+    ///
+    /// # Errors
+    /// As [`Self::model_path`].
+    #[cfg(feature = "embedded")]
+    pub(crate) fn draft_path(&self, name: &str) -> Result<PathBuf, ProviderError> {
+        let located = self.locate(name);
+        match located.map_err(|error| error.with_param("draft_model"))? {
+            Located::At(path) => Ok(path),
+            Located::Missing(_) => Err(Self::not_here(name).with_param("draft_model")),
+        }
+    }
+
     /// What is said of a model that would have to be pulled first.
     pub(crate) fn not_here(name: &str) -> ProviderError {
         let message = format!(
@@ -202,10 +215,12 @@ impl Catalogue {
             .into_iter()
             .filter(|entry| entry.backend == BackendKind::Embedded)
         {
-            if let Located::Missing(_) = self.locate(&entry.model_name)?
-                && !missing.contains(&entry.model_name)
-            {
-                missing.push(entry.model_name.clone());
+            for name in std::iter::once(&entry.model_name).chain(&entry.engine.draft_model) {
+                if let Located::Missing(_) = self.locate(name)?
+                    && !missing.contains(name)
+                {
+                    missing.push(name.clone());
+                }
             }
         }
         Ok(missing)

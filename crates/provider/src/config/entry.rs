@@ -311,7 +311,12 @@ fn engine(source: &mut Source, path: &str, node: &Node) -> Result<EngineConfig, 
         max_streams: section.count(source, "max_streams", 1)?,
         step_tokens: section.count(source, "step_tokens", 1)?,
         queue_len: section.count(source, "queue_len", 1)?,
+        session_path: section
+            .text(source, "session_path")?
+            .map(|path| source.resolve(&path)),
         prompt_lookup_tokens: section.count(source, "prompt_lookup_tokens", 0)?,
+        draft_model: section.text(source, "draft_model")?,
+        draft_tokens: section.count(source, "draft_tokens", 1)?,
         cache_type: section.one_of(
             source,
             "cache_type",

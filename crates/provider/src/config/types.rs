@@ -294,8 +294,14 @@ pub struct EngineConfig {
     pub step_tokens: Option<u32>,
     /// Turns that wait; more are refused.
     pub queue_len: Option<u32>,
+    /// Folder in which kept prefixes are saved for the next start.
+    pub session_path: Option<PathBuf>,
     /// Tokens guessed ahead per turn and step, by what followed the same words before.
     pub prompt_lookup_tokens: Option<u32>,
+    /// A smaller model with the same vocabulary that guesses ahead: a name or a file.
+    pub draft_model: Option<String>,
+    /// Tokens that the draft model guesses per turn and step.
+    pub draft_tokens: Option<u32>,
     /// How keys and values are kept.
     pub cache_type: Option<CacheType>,
     /// Attention in one fused kernel.

@@ -1,4 +1,4 @@
-use twopass_core::chat::{BadRequest, Event, Reply};
+use twopass_core::chat::{BadRequest, Event, Reply, TokenLogprob};
 use twopass_wire::completions::{
     Completion, CompletionPiece, Prompt, StreamEncoder, decode_request, encode_reply, wants_usage,
 };
@@ -10,11 +10,10 @@ use super::{About, Ask, Encoder, Face, Wishes};
 pub(crate) struct Completions;
 
 /// Fields that would change what is done, with the only value that does not.
-const NOT_DONE: [(&str, &str); 5] = [
+const NOT_DONE: [(&str, &str); 4] = [
     ("n", "1"),
     ("best_of", "1"),
     ("echo", "false"),
-    ("logprobs", "0"),
     ("suffix", "\"\""),
 ];
 
@@ -57,6 +56,7 @@ impl Face for Completions {
         };
         ask.options.max_tokens = wire.max_tokens;
         ask.options.sampling = wire.sampling;
+        ask.options.logprobs = wire.logprobs;
         ask.options.stop = Some(wire.stop);
         Ok(ask)
     }
@@ -71,39 +71,54 @@ impl Face for Completions {
     }
 
     fn encoder(&self, about: About) -> Box<dyn Encoder> {
-        Box::new(StreamEncoder::new(about.meta, about.wishes.include_usage))
+        Box::new(CompletionsEncoder {
+            inner: StreamEncoder::new(about.meta, about.wishes.include_usage),
+            logprobs: Vec::new(),
+        })
     }
 }
 
 fn completion(reply: &Reply) -> Completion {
     Completion {
         text: reply.content.clone(),
+        logprobs: reply.logprobs.clone(),
         stop_reason: reply.stop_reason.clone(),
         usage: reply.usage,
         ..Completion::default()
     }
 }
 
-impl Encoder for StreamEncoder {
+struct CompletionsEncoder {
+    inner: StreamEncoder,
+    /// Of the text that comes next.
+    logprobs: Vec<TokenLogprob>,
+}
+
+impl Encoder for CompletionsEncoder {
     fn event(&mut self, _: usize, event: &Event, out: &mut String) {
-        if let Event::TextDelta(text) = event {
-            let piece = CompletionPiece {
-                text: text.clone(),
-                ..CompletionPiece::default()
-            };
-            self.encode(&piece, out);
+        match event {
+            Event::Logprobs(tokens) => self.logprobs.extend_from_slice(tokens),
+            Event::TextDelta(text) => {
+                let piece = CompletionPiece {
+                    text: text.clone(),
+                    logprobs: std::mem::take(&mut self.logprobs),
+                    ..CompletionPiece::default()
+                };
+                self.inner.encode(&piece, out);
+            }
+            _ => {}
         }
     }
 
     fn done(&mut self, _: usize, reply: &Reply, out: &mut String) {
-        self.encode_done(&completion(reply), out);
+        self.inner.encode_done(&completion(reply), out);
     }
 
     fn alive(&mut self, out: &mut String) {
-        self.encode(&CompletionPiece::default(), out);
+        self.inner.encode(&CompletionPiece::default(), out);
     }
 
     fn error(&mut self, error: &ErrorBody, out: &mut String) {
-        self.encode_error(error, out);
+        self.inner.encode_error(error, out);
     }
 }

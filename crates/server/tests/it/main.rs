@@ -15,6 +15,7 @@ mod faces;
 mod gateway;
 mod keys;
 mod load;
+mod logprobs;
 mod malformed;
 mod metrics;
 mod model;

@@ -196,7 +196,7 @@ impl TextEngine for Side {
         }
         pass.began = true;
         if let Some(piece) = pass.pieces.pop_front() {
-            return Ok(PassStep::Text(piece));
+            return Ok(PassStep::text(piece));
         }
         self.is_over = true;
         if let Some(fault) = fault_of(&pass.entry, "then_fail") {

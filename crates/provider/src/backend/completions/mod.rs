@@ -15,17 +15,20 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
-use twopass_core::chat::Request;
+use twopass_core::chat::{Diagnostic, DiagnosticKind, Request};
 use twopass_core::control::{Means, OnUnboundSchema, TurnSettings, plan_turn};
 
 use super::text_turn::{run_raw, run_text_turn, unix_now};
 use super::{Backend, RawRequest, TurnStream};
-use crate::ProviderError;
 use crate::config::ProviderConfig;
 use crate::prompt::turn_settings;
+use crate::{ErrorKind, ProviderError};
 
 use pass::Side;
 use remote::Remote;
+
+/// Why no probabilities come.
+const NO_LOGPROBS: &str = "this backend reads no probabilities of tokens";
 
 /// The backend of `provider_backend: completions`.
 #[derive(Debug)]
@@ -63,7 +66,13 @@ impl Completions {
 
     async fn start(&self, request: Request) -> Result<TurnStream, ProviderError> {
         let remote = Arc::clone(self.remote().await?);
-        let planned = plan_turn(&request, &remote.model, &self.settings, unix_now())?;
+        let mut planned = plan_turn(&request, &remote.model, &self.settings, unix_now())?;
+        if request.logprobs.is_some() {
+            planned.diagnostics.push(Diagnostic::new(
+                DiagnosticKind::Degraded,
+                format!("`logprobs` was not sent: {NO_LOGPROBS}"),
+            ));
+        }
         let side = Side::new(remote, request, &planned.prompt).await?;
         run_text_turn(planned, side).await
     }
@@ -76,6 +85,11 @@ impl Backend for Completions {
 
     fn complete(&self, request: RawRequest) -> BoxFuture<'_, Result<TurnStream, ProviderError>> {
         async move {
+            if request.logprobs.is_some() {
+                return Err(
+                    ProviderError::new(ErrorKind::BadRequest, NO_LOGPROBS).with_param("logprobs")
+                );
+            }
             let remote = Arc::clone(self.remote().await?);
             let side = Side::new(remote, request.to_request(), &request.prompt()).await?;
             run_raw(request.pass(), side).await

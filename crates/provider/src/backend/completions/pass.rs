@@ -269,7 +269,7 @@ impl TextEngine for Side {
     async fn next(&mut self) -> Result<PassStep, ProviderError> {
         loop {
             if let Some(text) = self.ours.take() {
-                return Ok(PassStep::Text(text.to_owned()));
+                return Ok(PassStep::text(text));
             }
             if let Some(pass) = self.ended.take() {
                 return self.end(pass).await;
@@ -279,7 +279,7 @@ impl TextEngine for Side {
                 None => None,
             };
             match item.transpose()? {
-                Some(TurnItem::Event(Event::TextDelta(text))) => return Ok(PassStep::Text(text)),
+                Some(TurnItem::Event(Event::TextDelta(text))) => return Ok(PassStep::text(text)),
                 Some(TurnItem::Event(_)) => {}
                 Some(TurnItem::Done(_)) => {
                     self.ended = self.open.take();
