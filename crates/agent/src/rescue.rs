@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
+use serde_json::Value;
 use twopass_core::chat::{
     Diagnostic, DiagnosticKind, Event, Message, Reply, Role, StopReason, ToolCall,
 };
@@ -11,8 +12,9 @@ use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
 
 /// Takes what reads as calls in the answer for calls, if all of it holds: the turn has none
-/// of its own, the calls are whole, of known tools and fit their schemas, and no tool result
-/// holds the same call: what a page or a file says is never carried out, quoted neither.
+/// of its own, the calls are whole, of known tools and fit their schemas, and no text of
+/// another holds the same call: what a page, a file or a pasted text says is never carried out,
+/// quoted neither.
 pub(crate) fn rescue(
     reply: &mut Reply,
     tools: &Arc<ToolSet>,
@@ -32,12 +34,21 @@ pub(crate) fn rescue(
     let Some(found) = read(&reply.content, &rules, cut) else {
         return;
     };
+    let others = history
+        .iter()
+        .filter(|message| matches!(message.role, Role::Tool | Role::User))
+        .map(|message| plain(&message.content_text()));
+    let others: Vec<String> = others.collect();
     let is_quoted = |call: &ToolCall| {
-        let results = history.iter().filter(|message| message.role == Role::Tool);
-        results
-            .filter_map(|result| read(&result.content_text(), &rules, false))
-            .flat_map(|result| result.tool_calls)
-            .any(|quoted| quoted.name == call.name && quoted.arguments == call.arguments)
+        let holds = |text: &String| {
+            let calls = read(text, &rules, false).map(|reply| reply.tool_calls);
+            calls
+                .unwrap_or_default()
+                .iter()
+                .any(|quoted| quoted.name == call.name && quoted.arguments == call.arguments)
+                || holds_parts(text, call)
+        };
+        others.iter().any(holds)
     };
     if found.tool_calls.is_empty() || found.tool_calls.iter().any(is_quoted) {
         return;
@@ -52,6 +63,47 @@ pub(crate) fn rescue(
     if reply.stop_reason != StopReason::Length {
         reply.stop_reason = StopReason::ToolCalls;
     }
+}
+
+/// Words that stand in calls of every dialect.
+const CALL_WORDS: [&str; 6] = [
+    "tool_call",
+    "function",
+    "arguments",
+    "parameter",
+    "invoke",
+    "tool_use",
+];
+
+/// True if the text has something of a call and names this tool and each line of its arguments:
+/// a call need not be readable in one piece to be quoted (line numbers, an excerpt).
+fn holds_parts(text: &str, call: &ToolCall) -> bool {
+    let holds = |part: &str| text.contains(part);
+    let mut values = call.arguments.as_object().values();
+    CALL_WORDS.into_iter().any(holds)
+        && holds(&call.name)
+        && values.all(|value| holds_value(text, value))
+}
+
+fn holds_value(text: &str, value: &Value) -> bool {
+    match value {
+        Value::Object(members) => members.values().all(|value| holds_value(text, value)),
+        Value::Array(items) => items.iter().all(|value| holds_value(text, value)),
+        Value::String(line) => {
+            let in_json = Value::from(line.as_str()).to_string();
+            let mut lines = line.lines().map(str::trim);
+            text.contains(&in_json[1..in_json.len() - 1]) || lines.all(|line| text.contains(line))
+        }
+        other => text.contains(&other.to_string()),
+    }
+}
+
+/// Text without the names that HTML has for characters of markup.
+fn plain(text: &str) -> String {
+    let text = text.replace("&lt;", "<").replace("&gt;", ">");
+    let text = text.replace("&quot;", "\"").replace("&#34;", "\"");
+    let text = text.replace("&#39;", "'").replace("&apos;", "'");
+    text.replace("&amp;", "&")
 }
 
 /// Every dialect of calls. Worked out once.

@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as ClapErrorKind};
 use twopass_core::chat::{BadRequest, Reply};
 use twopass_provider::{ErrorKind, ProviderError};
 use twopass_tools::ToolError;
+use twopass_tui::for_reader;
 use twopass_wire::error::ErrorBody;
 
 /// The exit code of a negative result.
@@ -171,7 +172,8 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
 
 /// A message for people. If nobody reads stderr there is nobody to tell.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let mut err = io::stderr().lock();
+    let _ = writeln!(err, "{}", for_reader(text, &err));
 }
 
 /// The text with every run of white space as one space.

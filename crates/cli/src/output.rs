@@ -1,11 +1,19 @@
-//! stdout: whole lines, flushed, a closed pipe told apart from other errors.
+//! stdout: whole lines, flushed, a closed pipe told apart from other errors. Programs get text
+//! as it is; on a terminal what models and services say is shown, not obeyed.
 
 use std::io::{self, IsTerminal, Write};
+
+use twopass_tui::for_reader;
 
 use crate::failure::Failure;
 
 /// Prints text and a line end.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    styled_line(&for_reader(text, &io::stdout()))
+}
+
+/// Prints our own text with its colours and a line end.
+pub(crate) fn styled_line(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")?;
@@ -15,7 +23,7 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 /// Prints a piece of a line at once.
 pub(crate) fn piece(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    out.write_all(for_reader(text, &out).as_bytes())?;
     Ok(out.flush()?)
 }
 
@@ -27,6 +35,7 @@ pub(crate) fn is_plain() -> bool {
 /// Prints reasoning to stderr, dim on a terminal that has colours.
 pub(crate) fn reasoning(text: &str) {
     let mut err = io::stderr().lock();
+    let text = for_reader(text, &err);
     let _ = if err.is_terminal() && !is_plain() {
         write!(err, "\x1b[2m{text}\x1b[0m")
     } else {

@@ -38,6 +38,17 @@ pub(crate) async fn pull_missing(
     Ok(())
 }
 
+/// Checks that the models that these entries need are here.
+pub(crate) fn require_models(config: &Config, entries: &[&ProviderConfig]) -> Result<(), Failure> {
+    let missing = Catalogue::new(config).missing(entries.iter().copied())?;
+    match missing.first() {
+        Some(name) => Err(Failure::new(format!(
+            "the model `{name}` is not here yet; `twopass models pull {name}` fetches it"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Pulls the model that makes vectors, if it runs in this process and is not here.
 pub(crate) async fn pull_embedder(config: &Config) -> Result<(), Failure> {
     let catalogue = Catalogue::new(config);

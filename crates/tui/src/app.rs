@@ -74,6 +74,8 @@ pub struct App {
     pub(crate) shows_details: bool,
     /// Lines between the end of the transcript and the bottom of the screen.
     pub(crate) scroll: usize,
+    /// When a key went to the input last, or a question came up: keys answer only after a pause.
+    pub(crate) busy_hands_ms: u64,
     /// When an interrupt while idle was seen last.
     pub(crate) quit_asked_ms: Option<u64>,
     /// Of all turns, in tokens: prompts, thoughts, answers.
@@ -149,8 +151,10 @@ pub enum Happening {
         /// It went wrong.
         is_bad: bool,
     },
-    /// The model is another one now.
-    ModelChanged(String),
+    /// The model is another one now, or why it is not.
+    ModelChanged(Result<String, String>),
+    /// The process is to end.
+    Terminated,
     /// The most tokens to think changed.
     BudgetChanged(Option<u32>),
     /// The conversation is another one now: an earlier one, or empty.
@@ -195,6 +199,7 @@ impl App {
             is_unfolded: false,
             shows_details: false,
             scroll: 0,
+            busy_hands_ms: 0,
             quit_asked_ms: None,
             n_tokens: [0; 3],
             context_percent: None,

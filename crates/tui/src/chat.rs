@@ -39,6 +39,8 @@ pub struct ChatParts {
 pub struct Chat {
     parts: ChatParts,
     turn: Option<(Message, Turn)>,
+    /// Another model, on its way.
+    switching: Option<BoxFuture<'static, Result<Provider, String>>>,
     trace: Option<File>,
 }
 
@@ -49,6 +51,7 @@ impl Chat {
         Self {
             parts,
             turn: None,
+            switching: None,
             trace: None,
         }
     }
@@ -90,14 +93,19 @@ impl Chat {
         }
     }
 
-    /// True while a turn is under way.
+    /// True while a turn is under way, or another model on its way.
     #[must_use]
     pub fn is_working(&self) -> bool {
-        self.turn.is_some()
+        self.turn.is_some() || self.switching.is_some()
     }
 
-    /// The next event of the turn under way; waits for ever without one. Cancel safe.
+    /// The next event of what is under way; waits for ever without. Cancel safe.
     pub async fn next(&mut self) -> Vec<Happening> {
+        if let Some(switching) = &mut self.switching {
+            let made = switching.await;
+            self.switching = None;
+            return vec![Happening::ModelChanged(self.switched(made))];
+        }
         let Some((_, turn)) = &mut self.turn else {
             return pending().await;
         };
@@ -146,6 +154,11 @@ impl Chat {
                 Vec::new()
             }
             Effect::Cancel | Effect::Quit => {
+                if self.switching.take().is_some() {
+                    let stays = model_of(self.parts.conversation.agent().provider());
+                    let why = format!("the model is {stays} still");
+                    return vec![Happening::ModelChanged(Err(why))];
+                }
                 if let Some((_, turn)) = &mut self.turn {
                     turn.cancel();
                 }
@@ -158,15 +171,8 @@ impl Chat {
     async fn run(&mut self, command: Command) -> Vec<Happening> {
         match command {
             Command::Model(Some(name)) => {
-                let made = (self.parts.switch)(name).await;
-                match made {
-                    Ok(provider) => {
-                        let model = model_of(&provider);
-                        self.parts.conversation.set_provider(provider);
-                        vec![Happening::ModelChanged(model)]
-                    }
-                    Err(why) => vec![told(why, true)],
-                }
+                self.switching = Some((self.parts.switch)(name));
+                Vec::new()
             }
             Command::Thinking(wish) => self.set_thinking(wish),
             Command::Memory => vec![self.tell_memory().await],
@@ -180,6 +186,14 @@ impl Chat {
             Command::Save(path) => vec![self.save_to(path.as_deref())],
             _ => Vec::new(),
         }
+    }
+
+    /// The model's name, if it could be taken.
+    fn switched(&mut self, made: Result<Provider, String>) -> Result<String, String> {
+        let provider = made?;
+        let model = model_of(&provider);
+        self.parts.conversation.set_provider(provider);
+        Ok(model)
     }
 
     fn set_thinking(&mut self, wish: ThinkingWish) -> Vec<Happening> {
@@ -234,6 +248,10 @@ impl Chat {
                 None => told("no trace is written; /trace FILE begins one", false),
             };
         };
+        // Opening a pipe would wait for its other end.
+        if path.metadata().is_ok_and(|facts| !facts.is_file()) {
+            return told(format!("{} is no file", path.display()), true);
+        }
         match File::options().create(true).append(true).open(path) {
             Ok(file) => {
                 self.trace = Some(file);

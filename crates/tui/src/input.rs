@@ -50,9 +50,14 @@ impl Input {
         self.set(String::new());
     }
 
+    /// True if so much more text can be taken.
+    pub(crate) fn has_room(&self, text: &str) -> bool {
+        self.text.len() + text.len() <= MAX_BYTES
+    }
+
     pub(crate) fn insert(&mut self, text: &str) {
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
-        if self.text.len() + text.len() > MAX_BYTES {
+        if !self.has_room(&text) {
             return;
         }
         self.text.insert_str(self.cursor, &text);

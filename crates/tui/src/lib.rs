@@ -9,6 +9,7 @@
 mod app;
 mod chat;
 mod command;
+mod harmless;
 mod input;
 mod lines;
 mod markdown;
@@ -23,6 +24,7 @@ mod wrap;
 pub use app::{About, App, Effect, Happening, ToolLine};
 pub use chat::{Chat, ChatParts, Switch};
 pub use command::{Command, ThinkingWish};
+pub use harmless::for_reader;
 pub use lines::run_lines;
 pub use screen::run_screen;
 pub use session::{Session, SessionError};

@@ -9,6 +9,7 @@ use twopass_core::chat::Event;
 use twopass_tools::Consent;
 
 use crate::command::{COMMANDS, ThinkingWish};
+use crate::harmless::for_reader;
 use crate::{Chat, Command, Effect, Happening};
 
 /// Runs the app line by line until stdin ends. Nobody can be asked here: calls that need
@@ -17,10 +18,23 @@ use crate::{Chat, Command, Effect, Happening};
 /// # Errors
 /// stdin cannot be read or stdout written.
 pub async fn run_lines(mut chat: Chat) -> io::Result<(Chat, bool)> {
-    let mut input = BufReader::new(tokio::io::stdin()).lines();
+    let mut input = BufReader::new(tokio::io::stdin());
     let mut all_answered = true;
     let mut n_turns = 0;
-    while let Some(line) = input.next_line().await? {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let n_read = tokio::select! {
+            n_read = input.read_until(b'\n', &mut line) => n_read?,
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted?;
+                break;
+            }
+        };
+        if n_read == 0 {
+            break;
+        }
+        let line = String::from_utf8_lossy(&line);
         let line = line.trim();
         if line.is_empty() {
             continue;
@@ -35,7 +49,7 @@ pub async fn run_lines(mut chat: Chat) -> io::Result<(Chat, bool)> {
                     print("\n")?;
                 }
                 n_turns += 1;
-                all_answered &= turn(&mut chat, line.to_owned()).await?;
+                all_answered &= follow(&mut chat, Effect::Send(line.to_owned())).await?;
             }
         }
     }
@@ -53,29 +67,24 @@ async fn run(chat: &mut Chat, command: Command) -> io::Result<()> {
         Command::Model(None) => about.model,
         Command::Thinking(ThinkingWish::Fold) => "there is nothing to fold here".to_owned(),
         command => {
-            for happening in chat.perform(Effect::Run(command)).await {
-                tell(&happening);
-            }
-            return Ok(());
+            return follow(chat, Effect::Run(command)).await.map(|_| ());
         }
     };
     say(&text);
     Ok(())
 }
 
-/// One message; true if it has an answer.
-async fn turn(chat: &mut Chat, text: String) -> io::Result<bool> {
-    for happening in chat.perform(Effect::Send(text)).await {
+/// Carries out a message or a command to its end; true if there is an answer.
+async fn follow(chat: &mut Chat, effect: Effect) -> io::Result<bool> {
+    for happening in chat.perform(effect).await {
         tell(&happening);
     }
     let mut is_answered = false;
     while chat.is_working() {
         let happenings = tokio::select! {
             happenings = chat.next() => happenings,
-            _ = tokio::signal::ctrl_c() => {
-                chat.perform(Effect::Cancel).await;
-                continue;
-            }
+            _ = tokio::signal::ctrl_c() => chat.perform(Effect::Cancel).await,
+
         };
         for happening in happenings {
             let Happening::Agent(event) = &happening else {
@@ -85,7 +94,8 @@ async fn turn(chat: &mut Chat, text: String) -> io::Result<bool> {
             match event {
                 AgentEvent::Delta(Event::TextDelta(text)) => print(text)?,
                 AgentEvent::Delta(Event::ReasoningDelta(text)) => {
-                    let _ = write!(io::stderr(), "{text}");
+                    let mut err = io::stderr().lock();
+                    let _ = write!(err, "{}", for_reader(text, &err));
                 }
                 AgentEvent::Delta(Event::ReasoningBlockEnd) => say(""),
                 AgentEvent::StepFinished { reply, .. } if !reply.content.is_empty() => {
@@ -123,19 +133,21 @@ async fn turn(chat: &mut Chat, text: String) -> io::Result<bool> {
 
 fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    out.write_all(for_reader(text, &out).as_bytes())?;
     out.flush()
 }
 
 fn tell(happening: &Happening) {
     match happening {
         Happening::Told { text, .. } => say(text),
-        Happening::ModelChanged(model) => say(&format!("the model is {model} now")),
+        Happening::ModelChanged(Ok(model)) => say(&format!("the model is {model} now")),
+        Happening::ModelChanged(Err(why)) => say(why),
         _ => {}
     }
 }
 
 /// If nobody reads stderr there is nobody to tell.
 fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let mut err = io::stderr().lock();
+    let _ = writeln!(err, "{}", for_reader(text, &err));
 }

@@ -14,6 +14,8 @@ use crossterm::terminal::{
 use futures_util::StreamExt;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{App, Chat, Effect, Happening, draw, update};
 
@@ -22,20 +24,31 @@ const FRAME: Duration = Duration::from_millis(100);
 /// The shortest time between two screens: a fast stream is drawn in larger pieces.
 const LEAST_FRAME: Duration = Duration::from_millis(30);
 
-/// Runs the app on the terminal until the person leaves. Cancel points: every await; the turn
-/// under way ends with it.
+/// How long a turn may take to end once the app is to end.
+const LAST_TURN: Duration = Duration::from_secs(3);
+
+/// Runs the app on the terminal until the person leaves or the process is told to end; the
+/// turn under way is ended and kept. Cancel points: every await.
 ///
 /// # Errors
 /// The terminal cannot be read or written.
 pub async fn run_screen(mut chat: Chat, mut app: App) -> io::Result<Chat> {
+    let left = until_left(&mut chat, &mut app).await;
+    chat.perform(Effect::Quit).await;
+    let _ = tokio::time::timeout(LAST_TURN, last_turn(&mut chat)).await;
+    left.map(|()| chat)
+}
+
+async fn until_left(chat: &mut Chat, app: &mut App) -> io::Result<()> {
     let mut screen = Screen::open()?;
     let mut events = EventStream::new();
+    let mut signals = Signals::new()?;
     let began = Instant::now();
     let mut drawn: Option<Instant> = None;
     let mut is_stale = true;
     loop {
         if is_stale && drawn.is_none_or(|drawn| drawn.elapsed() >= LEAST_FRAME) {
-            screen.terminal.draw(|frame| draw(frame, &app))?;
+            screen.terminal.draw(|frame| draw(frame, app))?;
             drawn = Some(Instant::now());
             is_stale = false;
         }
@@ -48,8 +61,9 @@ pub async fn run_screen(mut chat: Chat, mut app: App) -> io::Result<Chat> {
                     drawn = None;
                     happening(event?).into_iter().collect()
                 }
-                None => return Ok(chat),
+                None => vec![Happening::Terminated],
             },
+            happening = signals.next() => vec![happening],
             happenings = chat.next() => happenings,
             () = tokio::time::sleep(pause), if is_stale || app.is_moving() => {
                 vec![Happening::Tick]
@@ -57,9 +71,58 @@ pub async fn run_screen(mut chat: Chat, mut app: App) -> io::Result<Chat> {
         };
         is_stale |= !happenings.is_empty();
         let now_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        if handle(&mut chat, &mut app, happenings, now_ms).await {
-            return Ok(chat);
+        if handle(chat, app, happenings, now_ms).await {
+            return Ok(());
         }
+    }
+}
+
+/// Waits until the turn that was cancelled has ended and is kept.
+async fn last_turn(chat: &mut Chat) {
+    while chat.is_working() {
+        chat.next().await;
+    }
+}
+
+/// What others tell the process.
+#[cfg(unix)]
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Happening {
+        tokio::select! {
+            _ = self.interrupt.recv() => Happening::Interrupt,
+            _ = self.terminate.recv() => Happening::Terminated,
+            _ = self.hang_up.recv() => Happening::Terminated,
+        }
+    }
+}
+
+/// Nothing is told but by keys.
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) -> Happening {
+        std::future::pending().await
     }
 }
 

@@ -6,14 +6,16 @@
 //! {"event": "memory", "text": ..}     the working memory from here on
 //! {"event": "reset"}                  what stands before is not the history any more
 //! ```
-//! Lines are only added. A last line that was cut is left out.
+//! Lines are only added. A last line that was cut is left out. The file holds what tools gave
+//! and what was thought: only its owner can read it. One process at a time has it.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use twopass_core::chat::Message;
+use twopass_core::chat::{Message, Role};
 use twopass_wire::generate::GenerateRequest;
 
 /// The largest file that is read, in bytes.
@@ -26,10 +28,13 @@ pub struct Session {
     path: PathBuf,
     model: String,
     kind: String,
+    /// The file once it is in use, locked.
     file: Option<File>,
     /// What the file holds as the history.
     written: Vec<Message>,
     memory: Option<String>,
+    /// Something was written since the file was opened.
+    is_continued: bool,
 }
 
 /// Why a session cannot be written or read.
@@ -85,6 +90,7 @@ impl Session {
             file: None,
             written: Vec::new(),
             memory: None,
+            is_continued: false,
         }
     }
 
@@ -109,7 +115,22 @@ impl Session {
 
     /// Reads what the file holds; what is written later continues it.
     pub(crate) fn read(&mut self) -> Result<Kept, SessionError> {
-        let kept = read(&self.path)?;
+        let failed = |error| SessionError::io(&self.path, "read", error);
+        // Opening a pipe would wait for its other end.
+        let facts = fs::metadata(&self.path).map_err(failed)?;
+        if !facts.is_file() {
+            return Err(SessionError::format(&self.path, 1, "this is no file"));
+        }
+        if facts.len() > MAX_FILE_BYTES {
+            let mib = MAX_FILE_BYTES >> 20;
+            let message = format!("a session of over {mib} MiB is not read");
+            return Err(SessionError::format(&self.path, 1, &message));
+        }
+        let file = OpenOptions::new().read(true).append(true).open(&self.path);
+        let file = file.map_err(failed)?;
+        lock(&file).map_err(failed)?;
+        let kept = read(&self.path, &file)?;
+        self.file = Some(file);
         self.written.clone_from(&kept.messages);
         self.memory.clone_from(&kept.memory);
         Ok(kept)
@@ -150,64 +171,104 @@ impl Session {
 
     fn append(&mut self, lines: &str) -> io::Result<()> {
         if self.file.is_none() {
-            if let Some(folder) = self.path.parent() {
-                fs::create_dir_all(folder)?;
-            }
-            let file = OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(&self.path)?;
-            let is_new = file.metadata()?.len() == 0;
-            let file = self.file.insert(file);
-            if is_new {
-                let head = json!({
-                    "event": "session", "version": VERSION, "model": self.model, "kind": self.kind,
-                });
-                file.write_all(format!("{head}\n").as_bytes())?;
-            } else {
-                // A line that was cut must not run into the next one.
-                file.write_all(b"\n")?;
-            }
+            let file = create(&self.path)?;
+            lock(&file)?;
+            self.file = Some(file);
         }
-        match &mut self.file {
-            Some(file) => file.write_all(lines.as_bytes()),
-            None => Ok(()),
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        if file.metadata()?.len() == 0 {
+            let head = json!({
+                "event": "session", "version": VERSION, "model": self.model, "kind": self.kind,
+            });
+            file.write_all(format!("{head}\n").as_bytes())?;
+        } else if !self.is_continued {
+            // A line that was cut must not run into the next one.
+            file.write_all(b"\n")?;
         }
+        self.is_continued = true;
+        file.write_all(lines.as_bytes())
     }
 }
 
-fn read(path: &Path) -> Result<Kept, SessionError> {
+/// Makes the file, and the folder if need be, for its owner alone.
+fn create(path: &Path) -> io::Result<File> {
+    let (mut folders, mut options) = (DirBuilder::new(), OpenOptions::new());
+    folders.recursive(true);
+    options.create(true).append(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+        folders.mode(0o700);
+        options.mode(0o600);
+    }
+    if let Some(folder) = path.parent() {
+        folders.create(folder)?;
+    }
+    options.open(path)
+}
+
+/// Keeps other processes from going on with the same session. Where files cannot be locked
+/// nobody is kept.
+fn lock(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "another chat has it open",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn read(path: &Path, file: &File) -> Result<Kept, SessionError> {
     let failed = |error| SessionError::io(path, "read", error);
-    let file = File::open(path).map_err(failed)?;
-    let mut lines = BufReader::new(file.take(MAX_FILE_BYTES));
+    let mut lines = BufReader::new(file);
     let mut kept = Kept::default();
-    let mut line = Vec::new();
+    let (mut line, mut is_session) = (Vec::new(), false);
     for number in 1.. {
         line.clear();
         if lines.read_until(b'\n', &mut line).map_err(failed)? == 0 {
             break;
         }
-        let is_whole = line.ends_with(b"\n");
         if line.trim_ascii().is_empty() {
             continue;
         }
         match serde_json::from_slice::<Value>(&line) {
-            Ok(value) => {
-                take(&mut kept, &value).map_err(|why| SessionError::format(path, number, &why))?
+            Ok(value) if is_session || value["event"] == "session" => {
+                is_session = true;
+                take(&mut kept, &value).map_err(|why| SessionError::format(path, number, &why))?;
             }
-            Err(_) if !is_whole || number > 1 => {}
-            Err(_) => {
+            // A line that was cut, if it is the last one or was when the session went on.
+            Err(_) if is_session => {}
+            _ => {
                 return Err(SessionError::format(path, number, "this is no session"));
             }
         }
     }
-    // Half a turn cannot go on: calls without results.
-    let answered = kept
-        .messages
-        .iter()
-        .rposition(|message| message.tool_calls.is_empty());
-    kept.messages.truncate(answered.map_or(0, |at| at + 1));
+    let n_whole = n_whole(&kept.messages);
+    kept.messages.truncate(n_whole);
     Ok(kept)
+}
+
+/// How many of the first messages are whole: half a turn, with calls that have no results,
+/// cannot go on.
+fn n_whole(messages: &[Message]) -> usize {
+    let mut open: HashSet<&str> = HashSet::new();
+    let mut n_whole = 0;
+    for (at, message) in messages.iter().enumerate() {
+        if message.role == Role::User {
+            open.clear();
+        }
+        open.extend(message.tool_calls.iter().map(|call| call.id.as_str()));
+        if let Some(id) = &message.tool_call_id {
+            open.remove(id.as_str());
+        }
+        if open.is_empty() {
+            n_whole = at + 1;
+        }
+    }
+    n_whole
 }
 
 fn take(kept: &mut Kept, line: &Value) -> Result<(), String> {

@@ -5,7 +5,8 @@ use twopass_core::chat::ToolCall;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::app::{CallCard, CallState, Item, Reasoning};
-use crate::wrap::{Prefix, harmless, wrap};
+use crate::harmless::harmless_line;
+use crate::wrap::{Prefix, wrap};
 use crate::{App, Theme, markdown};
 
 /// Lines of arguments or a result that are shown unless all are wanted.
@@ -112,7 +113,7 @@ fn reasoning_lines(app: &App, reasoning: &Reasoning, width: usize) -> Vec<Line<'
     let text = reasoning.text.trim();
     if !app.is_unfolded {
         // The newest of it shows that something happens.
-        let last = text.lines().last().map(harmless).unwrap_or_default();
+        let last = text.lines().last().map(harmless_line).unwrap_or_default();
         let room = width.saturating_sub(head.chars().count() + 2);
         let n_chars = last.chars().count();
         let shown: String = match n_chars > room {
@@ -189,7 +190,10 @@ fn argument_lines(theme: Theme, call: &ToolCall, width: usize) -> Vec<Line<'stat
             .as_str()
             .map_or_else(|| value.to_string(), str::to_owned);
         let prefix = Prefix {
-            first: vec![Span::styled(format!("  {}: ", harmless(name)), theme.dim())],
+            first: vec![Span::styled(
+                format!("  {}: ", harmless_line(name)),
+                theme.dim(),
+            )],
             rest: vec![Span::raw("    ")],
         };
         lines.extend(match value.is_empty() {

@@ -12,6 +12,9 @@ use crate::{App, Command, Effect, Happening};
 
 /// A second interrupt within this time leaves the app.
 const QUIT_WITHIN_MS: u64 = 1500;
+/// How long no key was pressed before one answers a question.
+const HANDS_REST_MS: u64 = 700;
+const UNDER_WAY: &str = "a turn is under way; Esc ends it";
 /// Lines that a page key moves.
 const PAGE: usize = 10;
 const KEYS: &str = "\
@@ -35,19 +38,31 @@ pub fn update(app: &mut App, happening: Happening, now_ms: u64) -> Vec<Effect> {
         Happening::Key(key) if key.kind == KeyEventKind::Release => Vec::new(),
         Happening::Key(key) => on_key(app, key, now_ms),
         Happening::Paste(text) => {
-            app.input.insert(&text);
+            app.busy_hands_ms = now_ms;
+            if app.input.has_room(&text) {
+                app.input.insert(&text);
+            } else {
+                app.note("that is too long to be pasted", true);
+            }
             Vec::new()
         }
         Happening::Interrupt => interrupt(app, now_ms),
         Happening::Tick => Vec::new(),
-        Happening::Agent(event) => on_agent(app, event),
+        Happening::Terminated => vec![Effect::Quit],
+        Happening::Agent(event) => on_agent(app, event, now_ms),
         Happening::Told { text, is_bad } => {
             app.note(text, is_bad);
             Vec::new()
         }
-        Happening::ModelChanged(model) => {
-            app.note(format!("the model is {model} now"), false);
-            app.about.model = model;
+        Happening::ModelChanged(made) => {
+            app.phase = Phase::Idle;
+            match made {
+                Ok(model) => {
+                    app.note(format!("the model is {model} now"), false);
+                    app.about.model = model;
+                }
+                Err(why) => app.note(why, true),
+            }
             Vec::new()
         }
         Happening::BudgetChanged(budget) => {
@@ -65,14 +80,22 @@ fn on_key(app: &mut App, key: KeyEvent, now_ms: u64) -> Vec<Effect> {
     let ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
         KeyCode::Char('c') if ctrl => return interrupt(app, now_ms),
-        KeyCode::Char('d') if ctrl && app.input.is_empty() => return vec![Effect::Quit],
+        KeyCode::Char('d') if ctrl && app.input.is_empty() => {
+            if app.phase == Phase::Idle {
+                return vec![Effect::Quit];
+            }
+            app.note(UNDER_WAY, true);
+        }
         KeyCode::Char('r') if ctrl => app.is_unfolded = !app.is_unfolded,
         KeyCode::Char('t') if ctrl => app.shows_details = !app.shows_details,
         KeyCode::PageUp => app.scroll = app.scroll.saturating_add(PAGE),
         KeyCode::PageDown => app.scroll = app.scroll.saturating_sub(PAGE),
-        _ if !app.asking.is_empty() => return answer(app, key),
         KeyCode::Esc if app.phase != Phase::Idle => return cancel(app),
+        KeyCode::Char('y' | 'A' | 'n') if !ctrl && is_answer(app, now_ms) => {
+            return answer(app, key.code);
+        }
         _ => {
+            app.busy_hands_ms = now_ms;
             if let Edit::Send(text) = app.input.key(key) {
                 return submit(app, text, now_ms);
             }
@@ -102,19 +125,27 @@ fn cancel(app: &mut App) -> Vec<Effect> {
     vec![Effect::Cancel]
 }
 
+/// True if a key now answers a question: who is typing did not mean it.
+fn is_answer(app: &App, now_ms: u64) -> bool {
+    !app.asking.is_empty() && now_ms >= app.busy_hands_ms + HANDS_REST_MS
+}
+
 /// A key while a call waits for consent.
-fn answer(app: &mut App, key: KeyEvent) -> Vec<Effect> {
-    let consent = match key.code {
-        KeyCode::Char('y' | 'Y' | 'a' | 'A') => Consent::Given,
-        KeyCode::Char('n' | 'N') | KeyCode::Esc => Consent::Denied,
-        _ => return Vec::new(),
+fn answer(app: &mut App, key: KeyCode) -> Vec<Effect> {
+    let consent = match key {
+        KeyCode::Char('n') => Consent::Denied,
+        _ => Consent::Given,
     };
     let Some(call) = app.asking.pop_front() else {
         return Vec::new();
     };
     let mut effects = Vec::new();
-    if matches!(key.code, KeyCode::Char('a' | 'A')) {
+    if key == KeyCode::Char('A') {
         effects.push(Effect::Allow(call.name.clone()));
+        app.note(
+            format!("{} runs without a question from now on", call.name),
+            false,
+        );
     }
     if let Some(card) = app.card(&call.id) {
         card.state = CallState::Running;
@@ -132,25 +163,29 @@ fn submit(app: &mut App, text: String, now_ms: u64) -> Vec<Effect> {
             app.note(fault, true);
             Vec::new()
         }
-        Some(Ok(command)) => run(app, command),
+        Some(Ok(command)) => run(app, command, now_ms),
         None if app.phase != Phase::Idle => {
             app.input.insert(&text);
-            app.note("a turn is under way; Esc ends it", true);
+            app.note(UNDER_WAY, true);
             Vec::new()
         }
         None => {
             app.items.push(Item::User(text.clone()));
-            app.phase = Phase::Working {
-                since_ms: now_ms,
-                now_ms,
-                is_ending: false,
-            };
+            work(app, now_ms);
             vec![Effect::Send(text)]
         }
     }
 }
 
-fn run(app: &mut App, command: Command) -> Vec<Effect> {
+fn work(app: &mut App, now_ms: u64) {
+    app.phase = Phase::Working {
+        since_ms: now_ms,
+        now_ms,
+        is_ending: false,
+    };
+}
+
+fn run(app: &mut App, command: Command, now_ms: u64) -> Vec<Effect> {
     match command {
         Command::Help => {
             let commands = COMMANDS.map(|(form, does)| format!("{form:<32}{does}"));
@@ -164,20 +199,27 @@ fn run(app: &mut App, command: Command) -> Vec<Effect> {
         Command::Model(None) => app.note(app.about.model.clone(), false),
         Command::Quit => return vec![Effect::Quit],
         Command::Clear | Command::Model(Some(_)) if app.phase != Phase::Idle => {
-            app.note("a turn is under way; Esc ends it", true);
+            app.note(UNDER_WAY, true);
+        }
+        Command::Model(Some(_)) => {
+            work(app, now_ms);
+            return vec![Effect::Run(command)];
         }
         other => return vec![Effect::Run(other)],
     }
     Vec::new()
 }
 
-fn on_agent(app: &mut App, event: AgentEvent) -> Vec<Effect> {
+fn on_agent(app: &mut App, event: AgentEvent, now_ms: u64) -> Vec<Effect> {
     match event {
         AgentEvent::StepStarted { .. } => app.turn_start = app.items.len(),
         AgentEvent::Delta(delta) => on_delta(app, delta),
         AgentEvent::StepFinished { reply, .. } => end_step(app, &reply),
         AgentEvent::ConsentNeeded { call } => {
             push_card(app, &call, CallState::Asking);
+            if app.asking.is_empty() {
+                app.busy_hands_ms = app.busy_hands_ms.max(now_ms);
+            }
             app.asking.push_back(call);
         }
         AgentEvent::CallStarted { call } => push_card(app, &call, CallState::Running),

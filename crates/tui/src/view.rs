@@ -8,8 +8,8 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::App;
 use crate::app::Phase;
+use crate::harmless::harmless_line;
 use crate::transcript;
-use crate::wrap::harmless;
 
 /// Lines of the input that are shown.
 const MAX_INPUT_LINES: u16 = 6;
@@ -45,12 +45,12 @@ fn draw_head(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let about = &app.about;
     let left = Line::from(vec![
         Span::styled("twopass", theme.accent()),
-        Span::styled(format!("  {}", harmless(&about.model)), theme.strong()),
+        Span::styled(format!("  {}", harmless_line(&about.model)), theme.strong()),
         Span::styled(format!("  {}", about.kind), theme.dim()),
     ]);
     let room = usize::from(area.width).saturating_sub(left.width() + 2);
     frame.render_widget(Paragraph::new(left), area);
-    let folder = harmless(&about.workspace);
+    let folder = harmless_line(&about.workspace);
     if folder.width() <= room {
         let right = Line::from(Span::styled(folder, theme.dim())).right_aligned();
         frame.render_widget(Paragraph::new(right), area);
@@ -83,10 +83,10 @@ fn draw_body(frame: &mut Frame<'_>, app: &App, area: Rect) {
 fn draw_status(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let theme = app.theme;
     let left = if let Some(call) = app.asking.front() {
-        let name = harmless(&call.name);
+        let name = harmless_line(&call.name);
         Line::from(vec![
             Span::styled(format!("run {name}? "), theme.ask()),
-            Span::raw("y once  a always  n no"),
+            Span::raw("y once  A always  n no"),
         ])
     } else if app.quit_asked_ms.is_some() {
         Line::from(Span::styled("Ctrl-C again leaves", theme.ask()))
@@ -133,12 +133,12 @@ fn draw_input(frame: &mut Frame<'_>, app: &App, area: Rect) {
         .saturating_sub(PROMPT.len() + 1)
         .max(1);
     // A long line moves to the left so that the cursor stays in sight.
-    let before = harmless(before);
+    let before = harmless_line(before);
     let hidden = before.width().saturating_sub(room);
     let shown = app.input.text().split('\n').enumerate();
     let lines = shown.skip(first_line).take(height).map(|(at, line)| {
         let mark = if at == 0 { PROMPT } else { "  " };
-        let text = harmless(line);
+        let text = harmless_line(line);
         let text = match at == cursor_line {
             true => after_columns(&text, hidden),
             false => text,
@@ -149,15 +149,13 @@ fn draw_input(frame: &mut Frame<'_>, app: &App, area: Rect) {
         ])
     });
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
-    if app.asking.is_empty() {
-        let column = PROMPT.len() + before.width() - hidden;
-        let column = u16::try_from(column).unwrap_or(u16::MAX);
-        let line = u16::try_from(cursor_line - first_line).unwrap_or(u16::MAX);
-        frame.set_cursor_position(Position {
-            x: area.x.saturating_add(column),
-            y: area.y.saturating_add(line),
-        });
-    }
+    let column = PROMPT.len() + before.width() - hidden;
+    let column = u16::try_from(column).unwrap_or(u16::MAX);
+    let line = u16::try_from(cursor_line - first_line).unwrap_or(u16::MAX);
+    frame.set_cursor_position(Position {
+        x: area.x.saturating_add(column),
+        y: area.y.saturating_add(line),
+    });
 }
 
 /// The text without its first columns.

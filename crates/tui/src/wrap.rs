@@ -4,8 +4,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthChar;
 
-/// Columns of a tabulator.
-const TAB: &str = "    ";
+use crate::harmless::harmless_line;
 
 /// What stands before the first line and before the others.
 #[derive(Clone)]
@@ -28,7 +27,7 @@ impl Prefix {
 }
 
 /// One line of text as lines of at most `width` columns, broken between words where that is
-/// possible. Control characters are left out: no text moves the cursor.
+/// possible. No text moves the cursor.
 pub(crate) fn wrap(spans: &[Span<'_>], width: usize, prefix: &Prefix) -> Vec<Line<'static>> {
     let cells = cells(spans);
     let mut lines = Vec::new();
@@ -63,15 +62,9 @@ pub(crate) fn wrap(spans: &[Span<'_>], width: usize, prefix: &Prefix) -> Vec<Lin
     }
 }
 
-/// The text without what would control the terminal.
-pub(crate) fn harmless(text: &str) -> String {
-    let text = text.replace('\t', TAB);
-    text.chars().filter(|one| !one.is_control()).collect()
-}
-
 fn cells(spans: &[Span<'_>]) -> Vec<(char, Style)> {
     let cells = spans.iter().flat_map(|span| {
-        let text = harmless(&span.content);
+        let text = harmless_line(&span.content);
         let style = span.style;
         text.chars().map(|one| (one, style)).collect::<Vec<_>>()
     });
@@ -122,7 +115,7 @@ mod tests {
             ("one   ", 4, &["one"]),
             ("abcdefghij", 4, &["abcd", "efgh", "ij"]),
             ("你好世界", 4, &["你好", "世界"]),
-            ("a\x1b[2Jb\u{7}\tc", 20, &["a[2Jb    c"]),
+            ("a\x1b[2Jb\u{7}\tc", 20, &["a␛[2Jb␇    c"]),
             ("x", 0, &["x"]),
         ];
         for (text, width, expected) in table {

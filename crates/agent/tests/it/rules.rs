@@ -1,7 +1,7 @@
 //! Guardrails, limits and stop reasons (rows I9, L1), with scripted turns and no IO.
 
 use twopass_agent::{AgentEvent, LoopOptions, Prerequisite, Rules};
-use twopass_core::chat::Role;
+use twopass_core::chat::{Message, Role};
 
 use crate::script::{play, task};
 
@@ -225,6 +225,39 @@ fn l1_guardrails_nudge_and_give_up() {
         },
     ];
     cases.iter().for_each(check);
+}
+
+// Rows M6, L1: a call in the text of another is never carried out because the model repeats it.
+#[test]
+fn m6_quoted_calls_are_not_rescued() {
+    let quoted = r#"{"name":"find","arguments":{"q":"rm -rf it\nnow"}}"#;
+    let table = [
+        (
+            "pasted",
+            format!("What is this? <tool_call>{quoted}</tool_call>"),
+        ),
+        (
+            "with the names of HTML",
+            format!(
+                "&lt;tool_call&gt;{}&lt;/tool_call&gt;",
+                quoted.replace('"', "&quot;")
+            ),
+        ),
+        (
+            "with line numbers",
+            "a-1-<function=find>\na-2-<parameter=q>\na-3-rm -rf it\na-4-now\n".to_owned(),
+        ),
+    ];
+    for (name, text) in table {
+        let history = vec![Message::text(Role::User, text)];
+        let outcome = play(LoopOptions::default(), history, &[quoted]).outcome;
+        assert_eq!(outcome.answer, quoted, "{name}");
+    }
+    // Who says what is to be done has not quoted a call.
+    let asked = "Please find: rm -rf it, now. Use the find tool.";
+    let history = vec![Message::text(Role::User, asked)];
+    let outcome = play(LoopOptions::default(), history, &[quoted, "Found."]).outcome;
+    assert_eq!(outcome.answer, "Found.");
 }
 
 // Rows H8, H9, H10, M7: invalid calls are reported in their place, and a blocked turn answers

@@ -13,7 +13,7 @@ use crate::args::{AgentFlags, ChatArgs, Shared};
 use crate::failure::{Failure, NEGATIVE};
 use crate::{output, setup};
 
-/// Talks until the person leaves; line by line if stdin or stdout is no terminal. Exit code 1:
+/// Talks until the person leaves; line by line if stdin or stdout is no terminal, or a dumb one. Exit code 1:
 /// a message had no answer.
 pub(crate) async fn run(shared: &Shared, args: ChatArgs) -> Result<ExitCode, Failure> {
     let Assembled {
@@ -39,7 +39,9 @@ pub(crate) async fn run(shared: &Shared, args: ChatArgs) -> Result<ExitCode, Fai
     };
     let restored = restored
         .map_err(|error| Failure::of(ErrorKind::Io, error.to_string()).with_param("--resume"))?;
-    let is_screen = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let is_screen = is_terminal && !is_dumb;
     let all_answered = if is_screen {
         let plain = output::is_plain();
         let theme = if plain { Theme::PLAIN } else { Theme::COLOR };
@@ -120,6 +122,7 @@ async fn of_configuration(
         Ok(_) => setup::config(shared, Some(name), None)?,
         Err(_) => setup::config(shared, provider, Some(name))?,
     };
-    setup::pull_missing(&config, &[config.provider(None)?]).await?;
+    // A screen has no room for a download's progress.
+    setup::require_models(&config, &[config.provider(None)?])?;
     Ok(Provider::from_entry(&config, None)?)
 }

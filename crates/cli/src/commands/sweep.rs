@@ -142,5 +142,5 @@ fn print(shared: &Shared, args: &SweepArgs, report: &Report) -> Result<(), Failu
         width: WIDTH,
         colour: stdout().is_terminal() && !output::is_plain(),
     };
-    output::line(&chart::text(report, style))
+    output::styled_line(&chart::text(report, style))
 }

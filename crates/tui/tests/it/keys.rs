@@ -77,7 +77,7 @@ fn scripts_have_their_effects() {
 
 #[test]
 fn consent_is_given_once_always_or_not() {
-    let ask = "type go\nkey enter\nask execute_bash {\"command\": \"ls\"}";
+    let ask = "type go\nkey enter\nask execute_bash {\"command\": \"ls\"}\nwait 1000";
     let always = vec![
         Effect::Allow("execute_bash".to_owned()),
         consent(Consent::Given),
@@ -85,8 +85,9 @@ fn consent_is_given_once_always_or_not() {
     let table = [
         ("key y", vec![consent(Consent::Given)]),
         ("key n", vec![consent(Consent::Denied)]),
-        ("key esc", vec![consent(Consent::Denied)]),
-        ("key a", always),
+        ("key A", always),
+        ("key a\nkey Y\nkey N", vec![]),
+        ("key esc", vec![Effect::Cancel]),
         ("key x\nkey enter", vec![]),
         ("key ctrl-c", vec![Effect::Cancel]),
     ];
@@ -94,6 +95,29 @@ fn consent_is_given_once_always_or_not() {
         let played = play(&format!("{ask}\n{keys}"));
         assert_eq!(played.effects[1..], effects, "{keys}");
     }
+}
+
+// Who types while the question comes up does not answer it; what was typed is kept.
+#[test]
+fn keys_typed_ahead_answer_no_question() {
+    let ask = "type go\nkey enter\ntype than\nask execute_bash {\"command\": \"ls\"}";
+    let played = play(&format!("{ask}\ntype ks, yes An\nwait 600\ntype y"));
+    assert_eq!(played.effects[1..], []);
+    let played = play(&format!(
+        "{ask}\ntype k you\nwait 700\nkey y\nend answer\nkey enter"
+    ));
+    let sent = Effect::Send("thank you".to_owned());
+    assert_eq!(played.effects[1..], [consent(Consent::Given), sent]);
+}
+
+#[test]
+fn a_turn_is_not_left_by_accident() {
+    let working = "type go\nkey enter\nkey ctrl-d";
+    assert_eq!(play(working).effects.len(), 1);
+    let ended = format!("{working}\nend answer\nkey ctrl-d");
+    assert_eq!(play(&ended).effects.last(), Some(&Effect::Quit));
+    let told = format!("{working}\nterminate");
+    assert_eq!(play(&told).effects.last(), Some(&Effect::Quit));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Scripts: a line per happening.
 //!
-//! `type TEXT`, `key NAME`, `paste TEXT`, `interrupt`, `wait MS`, `step`, `think TEXT`, `say TEXT`,
+//! `type TEXT`, `key NAME`, `paste TEXT`, `interrupt`, `terminate`, `wait MS`, `step`, `think TEXT`, `say TEXT`,
 //! `turn THINKING_TOKENS`, `ask NAME JSON`, `call NAME JSON`, `result TEXT`, `fail TEXT`,
 //! `end REASON`. `\n` in a text is a line end.
 
@@ -78,6 +78,7 @@ impl Played {
             "key" => Happening::Key(key(rest)),
             "paste" => Happening::Paste(rest.to_owned()),
             "interrupt" => Happening::Interrupt,
+            "terminate" => Happening::Terminated,
             "wait" => {
                 self.now_ms += rest.parse::<u64>().unwrap();
                 Happening::Tick

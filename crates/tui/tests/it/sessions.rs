@@ -13,6 +13,9 @@ use twopass_tools::working_memory::Strategy;
 use twopass_tools::{ToolContext, ToolRegistry, Workspace};
 use twopass_tui::{Chat, ChatParts, Command, Effect, Happening, Session};
 
+/// What a session begins with.
+const HEAD: &str = "{\"event\":\"session\",\"version\":1}\n";
+
 fn chat(path: &Path) -> Chat {
     let entry = json!({"providers": [{
         "name": "it", "provider_backend": "openai", "model_name": "m",
@@ -76,6 +79,9 @@ async fn a_session_goes_on_where_it_was() {
 
     // What is forgotten is forgotten after the next start, too.
     chat.perform(Effect::Run(Command::Clear)).await;
+    let open = self::chat(&path).resume().unwrap_err().to_string();
+    assert!(open.contains("another chat has it open"), "{open}");
+    drop(chat);
     let mut again = self::chat(&path);
     assert!(again.resume().unwrap().is_empty());
     assert_eq!(
@@ -94,10 +100,18 @@ async fn a_file_that_is_no_session_says_so() {
             "{\"event\":\"session\",\"version\":2}\n",
             Some("only version 1"),
         ),
-        ("{\"event\":\"other\"}\n", Some("no event `other`")),
+        ("hello", Some("a.jsonl:1: this is no session")),
         (
-            "{\"event\":\"message\",\"messages\":[{\"role\":\"x\"}]}\n",
-            Some("a.jsonl:1: "),
+            "{\"event\":\"other\"}\n",
+            Some("a.jsonl:1: this is no session"),
+        ),
+        (
+            &format!("{HEAD}{{\"event\":\"other\"}}\n"),
+            Some("no event `other`"),
+        ),
+        (
+            &format!("{HEAD}{{\"event\":\"message\",\"messages\":[{{\"role\":\"x\"}}]}}\n"),
+            Some("a.jsonl:2: "),
         ),
     ];
     let path = folder.path().join("a.jsonl");
@@ -116,13 +130,65 @@ async fn a_file_that_is_no_session_says_so() {
     assert!(missing.unwrap_err().to_string().contains("cannot be read"));
 }
 
+// Half a round cannot go on: one of two calls has no result.
+#[tokio::test]
+async fn half_a_round_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.jsonl");
+    let call = |id: &str| json!({"id": id, "name": "look", "arguments": {}});
+    let lines = lines(&[
+        message(json!({"role": "user", "content": "one"})),
+        message(json!({"role": "assistant", "content": "", "tool_calls": [call("a"), call("b")]})),
+        message(json!({"role": "tool", "tool_call_id": "a", "content": "seen"})),
+    ]);
+    fs::write(&path, format!("{HEAD}{lines}")).unwrap();
+    assert_eq!(chat(&path).resume().unwrap().len(), 1);
+}
+
+// The file holds what tools gave: nobody else may read it, and pipes are no files.
+#[cfg(unix)]
+#[tokio::test]
+async fn sessions_are_files_of_their_owner() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sessions/a.jsonl");
+    let mut first = chat(&path);
+    first.perform(Effect::Send("hello".to_owned())).await;
+    while first.is_working() {
+        first.next().await;
+    }
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let fault = chat(&pipe).resume().unwrap_err().to_string();
+    assert!(fault.contains("this is no file"), "{fault}");
+    let told = first.perform(Effect::Run(Command::Trace(Some(pipe)))).await;
+    assert!(matches!(&told[..], [Happening::Told { is_bad: true, .. }]));
+}
+
+#[tokio::test]
+async fn another_model_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = chat(&folder.path().join("a.jsonl"));
+    let other = || Effect::Run(Command::Model(Some("x".to_owned())));
+    assert!(chat.perform(other()).await.is_empty() && chat.is_working());
+    let told = chat.next().await;
+    assert!(matches!(&told[..], [Happening::ModelChanged(Err(why))] if why == "no x"));
+    chat.perform(other()).await;
+    let told = chat.perform(Effect::Cancel).await;
+    assert!(matches!(&told[..], [Happening::ModelChanged(Err(why))] if why.contains("it/m")));
+    assert!(!chat.is_working());
+}
+
 #[tokio::test]
 async fn commands_that_need_the_world_answer() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = chat(&folder.path().join("a.jsonl"));
     let trace = folder.path().join("t.jsonl");
     let table = [
-        (Command::Model(Some("x".to_owned())), "no x"),
         (Command::Trace(None), "no trace is written"),
         (Command::Trace(Some(trace.clone())), "runs are written to"),
         (Command::Trace(None), "the trace has ended"),
