@@ -131,7 +131,9 @@ pub(crate) async fn add_servers(
             return Err(Failure::new(message).with_param("--mcp"));
         };
         let server = McpServer::connect(name, &target).await?;
-        server.register(registry).await?;
+        for left_out in server.register(registry).await?.left_out {
+            say(&format!("warning: {left_out}"));
+        }
         servers.push(server);
     }
     Ok(servers)

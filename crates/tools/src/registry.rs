@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Longest name of a tool, in characters: what OpenAI's wire takes.
-const MAX_NAME_CHARS: usize = 64;
+pub(crate) const MAX_NAME_CHARS: usize = 64;
 
 /// The tools of one agent or server, in the order in which they came.
 ///

@@ -1,40 +1,26 @@
 use std::ffi::OsString;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use rmcp::ServiceExt;
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, ResourceContents};
 use rmcp::service::{Peer, RoleClient, RunningService, ServiceError};
-use rmcp::transport::TokioChildProcess;
 use rmcp::transport::streamable_http_client::{
     StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
 };
-use rmcp::{ServiceExt, model};
-use serde_json::Value;
-use tokio::process::Command;
 use twopass_core::chat::ToolSpec;
 
-use crate::sandbox::environment;
+use super::lines::TOO_LARGE;
+use super::offer::Offer;
+use super::process::Program;
 use crate::{
     Effect, ErrorKind, JsonObject, Tool, ToolContext, ToolError, ToolOutput, ToolRegistry,
 };
 
 /// Longest time until a server has answered its first questions.
 const CONNECT: Duration = Duration::from_secs(30);
-
-/// Most tools that are taken of one server.
-const MAX_TOOLS: usize = 256;
-
-/// Longest description that is taken, in characters.
-const MAX_DESCRIPTION_CHARS: usize = 8000;
-
-/// Largest schema that is taken, as JSON text in bytes.
-const MAX_SCHEMA_BYTES: usize = 64 * 1024;
-
-/// Longest name of a tool, in characters.
-const MAX_NAME_CHARS: usize = 64;
 
 /// Where a tool server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +57,15 @@ impl McpTarget {
     }
 }
 
+/// What became of a server's tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// How many can be called.
+    pub n_tools: usize,
+    /// Which are left out and why, one sentence each, for people.
+    pub left_out: Vec<String>,
+}
+
 /// A connected tool server. Dropping it ends the connection and the program.
 pub struct McpServer {
     name: String,
@@ -92,17 +87,11 @@ impl McpServer {
                     args,
                     pass_env,
                 } => {
-                    let mut command = Command::new(program);
-                    command
-                        .args(args)
-                        .env_clear()
-                        .envs(environment::passed(pass_env));
-                    let process = TokioChildProcess::builder(command).stderr(Stdio::null());
-                    let (process, _) = process.spawn().map_err(|error| {
+                    let started = Program::start(program, args, pass_env).map_err(|error| {
                         let program = program.display();
                         unavailable(name, &format!("cannot start `{program}`: {error}"))
                     })?;
-                    ().serve(process)
+                    ().serve(started)
                         .await
                         .map_err(|error| unavailable(name, &error))
                 }
@@ -129,72 +118,42 @@ impl McpServer {
         })
     }
 
-    /// The server's tools, as `mcp__NAME__TOOL`; characters that tool names cannot have
-    /// become `_`.
+    /// Adds the server's tools as `mcp__NAME__TOOL`: characters that tool names cannot have
+    /// become `_`, and a name that is too long or taken ends with a hash. A tool that cannot
+    /// be used is left out; the others work.
     ///
     /// # Errors
-    /// Kind [`ErrorKind::Unavailable`]: it does not answer. Kind [`ErrorKind::TooLarge`]: it
-    /// has over 256 tools, or one with a schema over 64 KiB.
-    pub async fn tools(&self) -> Result<Vec<Arc<dyn Tool>>, ToolError> {
-        let listed = tokio::time::timeout(CONNECT, self.service.list_all_tools()).await;
-        let listed = listed.map_err(|error| unavailable(&self.name, &error))?;
-        let listed = listed.map_err(|error| unavailable(&self.name, &error))?;
-        if listed.len() > MAX_TOOLS {
-            return Err(ToolError::new(
-                ErrorKind::TooLarge,
-                format!(
-                    "`{}` has {} tools, at most {MAX_TOOLS}",
-                    self.name,
-                    listed.len()
-                ),
-            ));
+    /// Kind [`ErrorKind::Unavailable`]: it does not answer within 30 s.
+    pub async fn register(&self, registry: &ToolRegistry) -> Result<Registered, ToolError> {
+        let offered = Offer::read(&self.name, self.service.peer());
+        let offered = tokio::time::timeout(CONNECT, offered).await;
+        let offered = offered
+            .map_err(|_| unavailable(&self.name, &"its list of tools has not come within 30 s"))?;
+        let mut offered = offered.map_err(|error| unavailable(&self.name, &error))?;
+        let mut n_tools = 0;
+        for (remote_name, spec) in std::mem::take(&mut offered.tools) {
+            let tool = McpTool {
+                spec,
+                effect: self.effect,
+                remote_name: remote_name.clone(),
+                server: self.name.clone(),
+                peer: self.service.peer().clone(),
+            };
+            match registry.add(Arc::new(tool)) {
+                Ok(()) => n_tools += 1,
+                Err(error) => offered.leave_out(&self.name, &remote_name, &error.to_string()),
+            }
         }
-        listed.into_iter().map(|tool| self.tool(tool)).collect()
-    }
-
-    /// Adds all of the server's tools; returns how many.
-    ///
-    /// # Errors
-    /// As [`McpServer::tools`] and [`ToolRegistry::add`]. Tools before the one at fault stay.
-    pub async fn register(&self, registry: &ToolRegistry) -> Result<usize, ToolError> {
-        let tools = self.tools().await?;
-        let n_tools = tools.len();
-        for tool in tools {
-            registry.add(tool)?;
-        }
-        Ok(n_tools)
+        Ok(Registered {
+            n_tools,
+            left_out: offered.left_out,
+        })
     }
 
     /// Ends the connection in good order: the program gets time to end by itself.
     pub async fn close(self) {
         // A task that broke down has ended, too.
         let _ = self.service.cancel().await;
-    }
-
-    fn tool(&self, listed: model::Tool) -> Result<Arc<dyn Tool>, ToolError> {
-        let parameters = Value::Object(Arc::unwrap_or_clone(listed.input_schema));
-        if parameters.to_string().len() > MAX_SCHEMA_BYTES {
-            return Err(ToolError::new(
-                ErrorKind::TooLarge,
-                format!(
-                    "`{}`: the schema of `{}` has over {MAX_SCHEMA_BYTES} bytes",
-                    self.name, listed.name
-                ),
-            ));
-        }
-        let description = listed.description.unwrap_or_default();
-        let description = description.chars().take(MAX_DESCRIPTION_CHARS).collect();
-        Ok(Arc::new(McpTool {
-            spec: ToolSpec {
-                name: own_name(&self.name, &listed.name),
-                description,
-                parameters,
-            },
-            effect: self.effect,
-            remote_name: listed.name.into_owned(),
-            server: self.name.clone(),
-            peer: self.service.peer().clone(),
-        }))
     }
 }
 
@@ -226,6 +185,9 @@ impl Tool for McpTool {
             let called = self.peer.call_tool(request.with_arguments(arguments)).await;
             match called {
                 Ok(result) => Ok(output(result)),
+                Err(ServiceError::McpError(error)) if error.code == TOO_LARGE => {
+                    Err(ToolError::new(ErrorKind::TooLarge, error.message))
+                }
                 // What the server says of the call is for the model.
                 Err(ServiceError::McpError(error)) => Err(ToolError::failed(error.message)),
                 Err(error) => Err(unavailable(&self.server, &error)),
@@ -264,13 +226,6 @@ fn block(block: ContentBlock) -> String {
         ContentBlock::ResourceLink(link) => format!("[{}: {}]", link.name, link.uri),
         _ => "[content of an unknown kind]".to_owned(),
     }
-}
-
-fn own_name(server: &str, tool: &str) -> String {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    let clean = |c: char| if is_allowed(c) { c } else { '_' };
-    let name = format!("mcp__{server}__{tool}");
-    name.chars().take(MAX_NAME_CHARS).map(clean).collect()
 }
 
 fn http_client() -> Result<reqwest::Client, reqwest::Error> {

@@ -4,7 +4,10 @@
 //! model, its hints about effects are not believed.
 
 mod client;
+mod lines;
+mod offer;
+mod process;
 mod server;
 
-pub use client::{McpServer, McpTarget};
-pub use server::serve_stdio;
+pub use client::{McpServer, McpTarget, Registered};
+pub use server::{serve, serve_stdio};

@@ -16,13 +16,13 @@ const MAX_DYING: Duration = Duration::from_secs(5);
 ///
 /// As long as the leader is not reaped, the group's number belongs to nobody else. If this
 /// process dies, however it dies, the input ends and the leader kills the group.
-pub(super) struct Group {
+pub(crate) struct Group {
     leader: Child,
     pid: Pid,
 }
 
 impl Group {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "read -r line; kill -KILL 0"]);
         command.env_clear().current_dir("/");
@@ -40,7 +40,7 @@ impl Group {
     }
 
     /// The group's number.
-    pub(super) fn id(&self) -> i32 {
+    pub(crate) fn id(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 

@@ -30,7 +30,11 @@ mod run;
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "mcp")]
+pub(crate) use confine::inherit_streams_only;
 pub(crate) use denylist::denied;
+#[cfg(feature = "mcp")]
+pub(crate) use group::Group;
 pub(crate) use run::{Ended, Finished, run};
 
 /// What files a command may write.
