@@ -3,7 +3,7 @@
 //! JSON lines: the settings, then a line per turn, written as it ends. More budgets or repeats
 //! may be asked for later; what is there is not asked again.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub struct RecordFile {
 
 impl RecordFile {
     /// Opens or makes the file and reads what is in it. A last line that was cut off while it
-    /// was written is taken away.
+    /// was written is taken away. One process at a time has the file.
     ///
     /// # Errors
     /// Kind [`ErrorKind::BadRequest`]: the file holds something else, or turns of other
@@ -42,6 +42,11 @@ impl RecordFile {
             .truncate(false)
             .open(path);
         let file = opened.map_err(|error| io_error(path, &error))?;
+        // Where files cannot be locked nobody is kept out.
+        if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+            let message = format!("{}: another sweep writes to it", path.display());
+            return Err(ProviderError::new(ErrorKind::BadRequest, message).with_param("--records"));
+        }
         let mut records = Self {
             path: path.to_owned(),
             file,
@@ -154,6 +159,20 @@ mod tests {
             means: Some("one_sequence".to_owned()),
             response: "4".to_owned(),
         }
+    }
+
+    #[test]
+    fn one_sweep_at_a_time_has_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.jsonl");
+        let first = RecordFile::open(&path, &settings()).unwrap();
+        let error = RecordFile::open(&path, &settings()).unwrap_err();
+        assert!(
+            error.to_string().contains("another sweep writes to it"),
+            "{error}"
+        );
+        drop(first);
+        RecordFile::open(&path, &settings()).unwrap();
     }
 
     #[test]

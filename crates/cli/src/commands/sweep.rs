@@ -1,4 +1,4 @@
-use std::io::{IsTerminal, stderr, stdout};
+use std::io::{IsTerminal, Read as _, stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -37,6 +37,7 @@ pub(crate) async fn run(shared: &Shared, args: SweepArgs) -> Result<ExitCode, Fa
     };
     // What is wrong shows before a model is fetched or a record is written.
     sweep.check()?;
+    args.svg.as_deref().map_or(Ok(()), check_svg)?;
     setup::pull_missing(&config, &[entry]).await?;
     let (mut file, mut records) = match &args.records {
         Some(path) => {
@@ -128,12 +129,30 @@ fn interrupted(error: ProviderError, records: Option<&Path>, n_records: usize) -
     }
 }
 
+/// Checks that a picture may take the place of what is there: only another picture.
+fn check_svg(path: &Path) -> Result<(), Failure> {
+    let Ok(facts) = path.metadata() else {
+        return Ok(());
+    };
+    let mut head = [0; 4];
+    let read = |head: &mut [u8]| std::fs::File::open(path)?.read_exact(head);
+    let is_picture = facts.is_file() && read(&mut head).is_ok() && head == *b"<svg";
+    match is_picture || facts.len() == 0 {
+        true => Ok(()),
+        false => Err(svg_failure(path, "is there and is no SVG picture")),
+    }
+}
+
+fn svg_failure(path: &Path, what: &str) -> Failure {
+    let message = format!("--svg: {}: {what}", path.display());
+    Failure::of(ErrorKind::Io, message).with_param("--svg")
+}
+
 fn print(shared: &Shared, args: &SweepArgs, report: &Report) -> Result<(), Failure> {
     if let Some(path) = &args.svg {
-        std::fs::write(path, svg(report)).map_err(|error| {
-            Failure::of(ErrorKind::Io, format!("--svg: {}: {error}", path.display()))
-                .with_param("--svg")
-        })?;
+        check_svg(path)?;
+        let written = std::fs::write(path, svg(report));
+        written.map_err(|error| svg_failure(path, &error.to_string()))?;
     }
     if shared.json {
         return output::line(&report.to_json().to_string());

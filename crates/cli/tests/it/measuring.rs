@@ -51,6 +51,16 @@ fn a_sweep_prints_draws_and_goes_on() {
     let picture = std::fs::read_to_string(place.path().join("s.svg")).unwrap();
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
     assert_eq!(served.requests().len(), 2);
+    // A picture takes the place of a picture, and of nothing else.
+    for taken in ["questions.jsonl", "r.jsonl"] {
+        let ran = place.run(&[&args[..args.len() - 1], &[taken]].concat());
+        assert_eq!(ran.code, 2);
+        assert!(
+            ran.stderr.contains("is there and is no SVG picture"),
+            "{}",
+            ran.stderr
+        );
+    }
     // All turns are known: nothing is asked, the report is the same.
     let again = place.run(&[&args[..], &["--json"]].concat());
     assert_eq!(served.requests().len(), 2);

@@ -57,13 +57,17 @@ pub fn read_keys(path: &Path) -> Result<Vec<KeyEntry>, Error> {
 }
 
 /// Adds a key to a YAML file, which is made if it is not there, for its owner's eyes only. What
-/// stands in it stays as it is.
+/// stands in it stays as it is, also what another process adds at the same time.
 ///
 /// # Errors
 /// As [`read_keys`]; kind `Config` also if the name is taken or the file's form is not one
 /// that can be added to; kind `Io` if it cannot be written.
 pub fn add_key(path: &Path, entry: &KeyEntry) -> Result<(), Error> {
     let shown = path.display();
+    // A link stays one.
+    let real = fs::canonicalize(path);
+    let path = real.as_deref().unwrap_or(path);
+    let _turn = wait_for_turn(path);
     let text = match path.try_exists() {
         Ok(false) => String::new(),
         _ => read(path)?,
@@ -82,6 +86,14 @@ pub fn add_key(path: &Path, entry: &KeyEntry) -> Result<(), Error> {
         )));
     }
     write(path, &text)
+}
+
+/// One process at a time changes the files of a folder: the lock is the folder's, since the file
+/// is replaced. Where folders cannot be locked nobody waits.
+fn wait_for_turn(path: &Path) -> Option<fs::File> {
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    let folder = fs::File::open(folder.unwrap_or(Path::new("."))).ok()?;
+    folder.lock().ok().map(|()| folder)
 }
 
 fn read(path: &Path) -> Result<String, Error> {
@@ -197,6 +209,26 @@ mod tests {
             assert_eq!(entry.digest, digest(key.as_bytes()), "{name}");
             assert_eq!(entry.scopes, KeyScope::ALL, "{name}");
         }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn keys_added_at_the_same_time_are_all_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("keys"), folder.path().join("link"));
+        fs::write(&path, "").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        std::thread::scope(|scope| {
+            for name in ["a", "b", "c", "d", "e", "f"] {
+                let place = if name < "d" { &path } else { &link };
+                scope.spawn(move || add_key(place, &entry(name)).unwrap());
+            }
+        });
+        let entries = read_keys(&path).unwrap();
+        let mut names: Vec<_> = entries.into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        assert_eq!(names, ["a", "b", "c", "d", "e", "f"]);
+        assert!(link.is_symlink());
     }
 
     #[test]
