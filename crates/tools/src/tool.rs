@@ -84,11 +84,36 @@ impl<T: TypedTool> Tool for Typed<T> {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         async move {
-            let args = serde_json::from_value(Value::Object(arguments))
+            let arguments = whole_numbers(Value::Object(arguments));
+            let args = serde_json::from_value(arguments)
                 .map_err(|error| ToolError::new(ErrorKind::InvalidArguments, error.to_string()))?;
             self.tool.run(args, context).await
         }
         .boxed()
+    }
+}
+
+/// Largest number up to which each whole number has a floating-point form of its own.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Writes `30.0` as `30`: to JSON Schema both are integers, to the types of Rust only the
+/// latter.
+fn whole_numbers(value: Value) -> Value {
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() <= MAX_EXACT => {
+                Value::from(float as i64)
+            }
+            _ => Value::Number(number),
+        },
+        Value::Array(items) => items.into_iter().map(whole_numbers).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter();
+            members
+                .map(|(key, value)| (key, whole_numbers(value)))
+                .collect()
+        }
+        other => other,
     }
 }
 

@@ -7,7 +7,8 @@ use crate::{Effect, ErrorKind, ToolContext, ToolError, ToolOutput, TypedTool};
 /// Changes a text file of the workspace: replaces one passage by another. old_string must
 /// stand in the file exactly once, with the same white space and line breaks, so take it from
 /// what read_file returned, with enough lines around it to be unique. The text before the
-/// change is kept in a file of the same name with `.bak` at its end.
+/// change is kept in a file of the same name with `.bak` at its end, or `.bak2` and so on where
+/// there is such a file already.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditFileArgs {

@@ -19,7 +19,8 @@ pub struct ExecuteBashArgs {
     /// The command, at most 10000 characters. Several are joined by `&&` or line ends.
     #[schemars(length(min = 1, max = 10_000))]
     command: String,
-    /// Seconds until the command is stopped.
+    /// Seconds until the command is stopped. No call takes longer than calls of all tools may,
+    /// which is a minute unless this program was told otherwise.
     #[serde(default = "half_a_minute")]
     #[schemars(range(min = 1, max = 600))]
     timeout_s: u64,
@@ -74,7 +75,11 @@ impl TypedTool for ExecuteBash {
                 max_output_bytes: context.limits.max_output_chars.saturating_sub(100),
             };
             let finished = run(&script, &sandbox, context.workspace.root(), cancelled)?;
-            Ok(described(finished, &script, &sandbox))
+            let mut output = described(finished, &script, &sandbox);
+            if output.error == Some(ErrorKind::Timeout) && script.timeout == allowed {
+                output.text.push_str(" [no call may take longer]");
+            }
+            Ok(output)
         })
         .await
     }

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -57,12 +59,13 @@ impl TypedTool for ListDirectory {
                 recursive: args.recursive,
                 obey_ignore_files: args.recursive,
             };
-            let mut walk = context.workspace.walk(&args.dir_path, options)?;
+            let is_wanted = |path: &Path| is_all || glob.matches(path);
+            let mut walk = context.workspace.walk(&args.dir_path, options, is_wanted)?;
             let mut text = String::new();
             let mut n_entries = 0;
             let mut truncated = false;
             for found in walk.by_ref() {
-                if !is_all && (found.kind == FoundKind::Dir || !glob.matches(&found.path)) {
+                if !is_all && found.kind == FoundKind::Dir {
                     continue;
                 }
                 let is_full = text.len() > context.limits.max_output_chars.saturating_sub(200);
@@ -83,11 +86,17 @@ impl TypedTool for ListDirectory {
                 }
                 text.push('\n');
             }
-            truncated |= walk.cut;
             if truncated {
                 text.push_str("[more entries are left out; list a folder below or give a pattern]");
             } else if n_entries == 0 {
                 text.push_str("[no entries]");
+            }
+            if let Some(left_out) = walk.left_out() {
+                if !text.is_empty() && !text.ends_with('\n') {
+                    text.push('\n');
+                }
+                text.push_str(&format!("[not listed: {left_out}]"));
+                truncated = true;
             }
             Ok(ToolOutput {
                 truncated,

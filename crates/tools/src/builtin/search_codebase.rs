@@ -87,10 +87,11 @@ fn search(
         recursive: true,
         obey_ignore_files: true,
     };
-    let mut walk = context.workspace.walk(".", options)?;
+    let mut walk = context
+        .workspace
+        .walk(".", options, |path| glob.matches(path))?;
     let mut hits = Hits::new(context.limits.max_output_chars);
     let deadline = Instant::now() + MAX_TIME;
-    let mut n_large = 0_usize;
     for found in walk.by_ref() {
         if cancelled.is_set() || Instant::now() > deadline {
             hits.stopped = Some("the search took too long");
@@ -98,18 +99,25 @@ fn search(
         if hits.stopped.is_some() {
             break;
         }
-        if found.kind != FoundKind::File || !glob.matches(&found.path) {
+        if found.kind != FoundKind::File {
             continue;
         }
         if found
             .n_bytes()
             .is_some_and(|n_bytes| n_bytes > MAX_FILE_BYTES as u64)
         {
-            n_large += 1;
+            hits.n_large += 1;
             continue;
         }
-        // A file that may not be read has no matches.
-        let Ok(file) = found.open() else { continue };
+        let file = match found.open() {
+            Ok(file) => file,
+            // It has vanished meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(_) => {
+                hits.n_closed += 1;
+                continue;
+            }
+        };
         let n_before = hits.text.len();
         let mut sink = FileHits {
             hits: &mut hits,
@@ -118,10 +126,10 @@ fn search(
         let searched = searcher.search_file(&matcher, &file, &mut sink);
         if searched.is_err() {
             hits.text.truncate(n_before);
+            hits.n_closed += 1;
         }
     }
-    hits.cut |= walk.cut;
-    Ok(hits.into_output(n_large))
+    Ok(hits.into_output(walk.left_out()))
 }
 
 fn matcher(pattern: &str) -> Result<RegexMatcher, ToolError> {
@@ -143,8 +151,11 @@ struct Hits {
     max_chars: usize,
     /// Why the search ended before its end.
     stopped: Option<&'static str>,
-    /// True if folders or long lines were left out.
+    /// True if a long line was cut.
     cut: bool,
+    /// Files that are too large, and those that cannot be read.
+    n_large: usize,
+    n_closed: usize,
 }
 
 impl Hits {
@@ -156,6 +167,8 @@ impl Hits {
             max_chars: max_chars.saturating_sub(200),
             stopped: None,
             cut: false,
+            n_large: 0,
+            n_closed: 0,
         }
     }
 
@@ -175,7 +188,7 @@ impl Hits {
         self.text.push('\n');
     }
 
-    fn into_output(mut self, n_large: usize) -> ToolOutput {
+    fn into_output(mut self, left_out: Option<String>) -> ToolOutput {
         if self.n_matches == 0 {
             self.text.push_str("[no matches]\n");
         }
@@ -185,13 +198,22 @@ impl Hits {
                 self.n_matches
             ));
         }
+        let n_large = self.n_large;
         if n_large > 0 {
             self.text.push_str(&format!(
                 "[{n_large} files over {MAX_FILE_BYTES} bytes were not searched]\n"
             ));
         }
+        if self.n_closed > 0 {
+            self.text
+                .push_str(&format!("[{} files could not be read]\n", self.n_closed));
+        }
+        if let Some(left_out) = &left_out {
+            self.text
+                .push_str(&format!("[folders not searched: {left_out}]\n"));
+        }
         let mut output = ToolOutput::text(self.text.trim_end());
-        output.truncated = self.stopped.is_some() || self.cut;
+        output.truncated = self.stopped.is_some() || self.cut || left_out.is_some();
         output
     }
 }

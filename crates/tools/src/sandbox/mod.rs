@@ -26,6 +26,7 @@ mod group;
 mod linux;
 mod processes;
 mod run;
+mod temporary;
 
 use std::path::PathBuf;
 use std::time::Duration;

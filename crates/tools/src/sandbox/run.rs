@@ -12,7 +12,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use super::capture::Capture;
 use super::confine::{Enforced, Places, confined, inherit_streams_only};
 use super::group::Group;
-use super::{FileAccess, Sandbox, Script, environment, processes};
+use super::{FileAccess, Sandbox, Script, environment, processes, temporary};
 use crate::blocking::Cancelled;
 use crate::{ErrorKind, ToolError};
 
@@ -61,8 +61,7 @@ pub(crate) fn run(
     workspace: &Path,
     cancelled: &Cancelled,
 ) -> Result<Finished, ToolError> {
-    let temporary = tempfile::Builder::new().prefix("twopass-").tempdir();
-    let temporary = temporary.map_err(unavailable)?;
+    let temporary = temporary::folder().map_err(unavailable)?;
     let group = Group::new().map_err(unavailable)?;
     let places = Places {
         workspace,

@@ -1,12 +1,14 @@
 //! Whole files, read and written.
 
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt, Permissions};
-use rustix::fs::OFlags;
+use rustix::fs::{Access, AtFlags, OFlags, accessat};
 
+use super::backups::Backups;
 use super::{Workspace, outside, refused};
 use crate::{ErrorKind, ToolError};
 
@@ -18,6 +20,7 @@ pub(crate) struct Original {
     pub(crate) text: String,
     place: Place,
     permissions: Permissions,
+    backups: Arc<Backups>,
 }
 
 /// An open folder and a name in it. Between two steps nothing can be swapped that would lead
@@ -35,7 +38,8 @@ impl Workspace {
         read_limited(file, &inside)
     }
 
-    /// Reads a text file to change it, following links inside the workspace.
+    /// Reads a text file to change it, following links inside the workspace. Refuses one that
+    /// this user may not write: to put another in its place would be a way around that.
     pub(crate) fn read_original(&self, path: &str) -> Result<Original, ToolError> {
         let inside = self.relative(path)?;
         let real = self.dir.canonicalize(&inside);
@@ -44,6 +48,13 @@ impl Workspace {
         let file = open_regular(&place.dir, &place.name)?;
         let metadata = file.metadata();
         let metadata = metadata.map_err(|error| refused("read", &inside, &error))?;
+        let is_writable = accessat(&place.dir, &place.name, Access::WRITE_OK, AtFlags::EACCESS);
+        if metadata.permissions().readonly() || is_writable.is_err() {
+            return Err(ToolError::failed(format!(
+                "`{}` is write-protected",
+                inside.display()
+            )));
+        }
         let bytes = read_limited(file, &inside)?;
         let text = String::from_utf8(bytes)
             .map_err(|_| ToolError::failed(format!("`{}` is no UTF-8 text", inside.display())))?;
@@ -51,6 +62,7 @@ impl Workspace {
             text,
             place,
             permissions: metadata.permissions(),
+            backups: Arc::clone(&self.backups),
         })
     }
 
@@ -58,8 +70,12 @@ impl Workspace {
     pub(crate) fn create(&self, path: &str, content: &str) -> Result<(), ToolError> {
         let inside = self.relative(path)?;
         check_size(content.len(), &inside)?;
+        if path.ends_with('/') || path.ends_with("/.") {
+            return Err(ToolError::failed(format!("`{path}` names a folder")));
+        }
         let place = match self.place(&inside, &inside) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
+                check_new_folders(&inside)?;
                 let made = inside
                     .parent()
                     .map_or(Ok(()), |parent| self.dir.create_dir_all(parent));
@@ -107,21 +123,32 @@ impl Workspace {
 }
 
 impl Original {
-    /// Replaces the file, keeping the old text in `NAME.bak` beside it. Returns the name of
-    /// the copy. If the new text cannot be written, the old one is there again.
+    /// Replaces the file, keeping the old text in `NAME.bak` beside it, or `NAME.bak2` and so
+    /// on where such a file is not ours. Returns the name of the copy. If the new text cannot
+    /// be written, the old one is there again.
     pub(crate) fn replace(&self, text: &str) -> Result<String, ToolError> {
         let Place { dir, name } = &self.place;
         check_size(text.len(), name)?;
-        let mut backup = name.clone().into_os_string();
-        backup.push(".bak");
+        let backup = self.backups.reserve(dir, name);
+        let backup = backup.map_err(|error| refused("keep a copy of", name, &error))?;
         let backup = Place {
             dir: dir
                 .try_clone()
                 .map_err(|error| refused("open", name, &error))?,
-            name: backup.into(),
+            name: backup,
         };
         let keep = backup.replace(&self.text, self.permissions.clone());
-        keep.map_err(|error| refused("write", &backup.name, &error))?;
+        keep.map_err(|error| {
+            // An empty one holds nothing but the name.
+            if dir
+                .symlink_metadata(&backup.name)
+                .is_ok_and(|copy| copy.len() == 0)
+            {
+                let _ = dir.remove_file(&backup.name);
+            }
+            refused("write", &backup.name, &error)
+        })?;
+        self.backups.add(dir, &backup.name);
         let written = self.place.replace(text, self.permissions.clone());
         written.map_err(|error| {
             // The write is one rename, so the old text is still there unless someone else
@@ -153,6 +180,31 @@ impl Place {
             let _ = self.dir.remove_file(&temporary);
         })
     }
+}
+
+/// Refuses `..` in a path with folders that do not exist yet, before one is made: it leads out
+/// of the workspace or back out of a folder that nobody asked for.
+fn check_new_folders(path: &Path) -> Result<(), ToolError> {
+    let mut depth = 0_usize;
+    let mut goes_up = false;
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                depth = depth.checked_sub(1).ok_or_else(|| outside(path))?;
+                goes_up = true;
+            }
+            Component::Normal(_) => depth += 1,
+            _ => {}
+        }
+    }
+    if goes_up {
+        let message = format!(
+            "folders of `{}` do not exist; write the path without `..`",
+            path.display()
+        );
+        return Err(ToolError::new(ErrorKind::NotFound, message));
+    }
+    Ok(())
 }
 
 /// Writes a new file's content down to the disk.

@@ -1,6 +1,7 @@
 //! The folder that tools work in: no path leads out of it, no file is too large, no write is
 //! half done.
 
+mod backups;
 mod files;
 mod walk;
 
@@ -14,6 +15,7 @@ use cap_std::fs::Dir;
 
 use crate::{ErrorKind, ToolError};
 
+use backups::Backups;
 pub use files::MAX_FILE_BYTES;
 pub(crate) use walk::{FoundKind, WalkOptions};
 
@@ -30,6 +32,7 @@ const MAX_PATH_BYTES: usize = 4096;
 pub struct Workspace {
     dir: Arc<Dir>,
     root: Arc<Path>,
+    backups: Arc<Backups>,
 }
 
 impl Workspace {
@@ -50,6 +53,7 @@ impl Workspace {
         Ok(Self {
             dir: Arc::new(dir),
             root: resolved.into(),
+            backups: Arc::default(),
         })
     }
 

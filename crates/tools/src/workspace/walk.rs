@@ -1,6 +1,7 @@
 //! Every file below a folder, in order, without following links.
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,14 +9,14 @@ use cap_std::fs::{Dir, File as CapFile};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::files::open_regular;
-use super::{Workspace, refused};
+use super::{Workspace, printable, refused};
 use crate::ToolError;
 
 /// Deepest folder that is entered, counted from where the walk began.
-const MAX_DEPTH: usize = 32;
+const MAX_DEPTH: usize = 64;
 
-/// Most entries that are read of one folder.
-const MAX_DIR_ENTRIES: usize = 20_000;
+/// Most memory for entries that are still to visit, in bytes: about 500,000 of short names.
+const MAX_OPEN_BYTES: usize = 64 << 20;
 
 /// Largest ignore file that is obeyed, in bytes.
 const MAX_IGNORE_BYTES: usize = 100_000;
@@ -39,6 +40,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// About how much memory it takes.
+    fn n_open_bytes(&self) -> usize {
+        size_of::<Self>() + self.path.as_os_str().len()
+    }
+
     /// The file's size, if it is still there.
     pub(crate) fn n_bytes(&self) -> Option<u64> {
         let name = self.path.file_name()?;
@@ -65,27 +71,36 @@ pub(crate) enum FoundKind {
 
 /// A walk, folder by folder. Folders are opened below the workspace, so that nothing that is
 /// swapped in meanwhile leads outside.
-pub(crate) struct Walk {
+pub(crate) struct Walk<F> {
     options: WalkOptions,
+    /// Which entries that are no folders it gives.
+    is_wanted: F,
     /// Folders and files still to visit, last first.
     open: Vec<Found>,
+    n_open_bytes: usize,
     /// Ignore files of the folders above the current one, by depth.
     ignores: Vec<Arc<Gitignore>>,
-    /// True if something was left out because of a limit.
-    pub(crate) cut: bool,
+    left_out: LeftOut,
 }
 
 impl Workspace {
-    /// A walk below the folder `path`.
-    pub(crate) fn walk(&self, path: &str, options: WalkOptions) -> Result<Walk, ToolError> {
+    /// A walk below the folder `path` to its folders and to what else is wanted.
+    pub(crate) fn walk<F: Fn(&Path) -> bool>(
+        &self,
+        path: &str,
+        options: WalkOptions,
+        is_wanted: F,
+    ) -> Result<Walk<F>, ToolError> {
         let inside = self.relative(path)?;
         let dir = self.dir.open_dir(&inside);
         let dir = dir.map_err(|error| refused("list", &inside, &error))?;
         let mut walk = Walk {
             options,
+            is_wanted,
             open: Vec::new(),
+            n_open_bytes: 0,
             ignores: Vec::new(),
-            cut: false,
+            left_out: LeftOut::default(),
         };
         let read = walk.enter(Arc::new(dir), Path::new(""));
         read.map_err(|error| refused("list", &inside, &error))?;
@@ -93,9 +108,14 @@ impl Workspace {
     }
 }
 
-impl Walk {
+impl<F: Fn(&Path) -> bool> Walk<F> {
+    /// What it passed over so far, if anything.
+    pub(crate) fn left_out(&self) -> Option<String> {
+        self.left_out.in_words()
+    }
+
     /// Reads a folder's entries, sorted by name, onto the stack.
-    fn enter(&mut self, dir: Arc<Dir>, path: &Path) -> std::io::Result<()> {
+    fn enter(&mut self, dir: Arc<Dir>, path: &Path) -> io::Result<()> {
         let depth = path.components().count();
         self.ignores.truncate(depth);
         if self.options.obey_ignore_files {
@@ -103,10 +123,6 @@ impl Walk {
         }
         let mut entries = Vec::new();
         for entry in dir.entries()? {
-            if entries.len() == MAX_DIR_ENTRIES {
-                self.cut = true;
-                break;
-            }
             // An entry that vanished meanwhile is no entry.
             let Ok(entry) = entry else { continue };
             let Ok(kind) = entry.file_type() else {
@@ -124,13 +140,39 @@ impl Walk {
                 kind,
                 dir: Arc::clone(&dir),
             };
-            if !self.is_ignored(&found) {
-                entries.push(found);
+            let is_wanted = kind == FoundKind::Dir || (self.is_wanted)(&found.path);
+            if !is_wanted || self.is_ignored(&found) {
+                continue;
             }
+            let n_bytes = found.n_open_bytes();
+            if self.n_open_bytes + n_bytes > MAX_OPEN_BYTES {
+                self.left_out.crowded.add(path);
+                break;
+            }
+            self.n_open_bytes += n_bytes;
+            entries.push(found);
         }
         entries.sort_by(|a, b| b.path.cmp(&a.path));
         self.open.append(&mut entries);
         Ok(())
+    }
+
+    /// Reads what is in a folder, or notes why not.
+    fn descend(&mut self, folder: &Found) {
+        if folder.path.components().count() > MAX_DEPTH {
+            self.left_out.deep.add(&folder.path);
+            return;
+        }
+        let name = folder.path.file_name().unwrap_or_default();
+        // A link that took its place is followed inside the folder above only.
+        let dir = folder.dir.open_dir(name);
+        let entered = dir.and_then(|dir| self.enter(Arc::new(dir), &folder.path));
+        match entered {
+            Ok(()) => {}
+            // It has vanished meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => self.left_out.closed.add(&folder.path),
+        }
     }
 
     /// The innermost ignore file that says anything of an entry decides.
@@ -155,23 +197,64 @@ impl Walk {
     }
 }
 
-impl Iterator for Walk {
+impl<F: Fn(&Path) -> bool> Iterator for Walk<F> {
     type Item = Found;
 
     fn next(&mut self) -> Option<Found> {
         let found = self.open.pop()?;
+        self.n_open_bytes -= found.n_open_bytes();
         if self.options.recursive && found.kind == FoundKind::Dir {
-            if found.path.components().count() > MAX_DEPTH {
-                self.cut = true;
-            } else if let Some(name) = found.path.file_name()
-                // A folder that may not be read has no entries for us. A link that took its
-                // place is followed inside the folder above only.
-                && let Ok(dir) = found.dir.open_dir(name)
-            {
-                let _ = self.enter(Arc::new(dir), &found.path);
-            }
+            self.descend(&found);
         }
         Some(found)
+    }
+}
+
+/// Folders that a walk did not look into, wholly or in part.
+#[derive(Default)]
+struct LeftOut {
+    /// With more entries than fit.
+    crowded: Folders,
+    deep: Folders,
+    closed: Folders,
+}
+
+/// Some folders.
+#[derive(Default)]
+struct Folders {
+    n: usize,
+    first: PathBuf,
+}
+
+impl Folders {
+    fn add(&mut self, folder: &Path) {
+        if self.n == 0 {
+            self.first = Path::new(".").join(folder);
+        }
+        self.n += 1;
+    }
+}
+
+impl LeftOut {
+    fn in_words(&self) -> Option<String> {
+        let deep = format!("over {MAX_DEPTH} folders down");
+        let kinds = [
+            (&self.crowded, "some entries, as there are too many"),
+            (&self.deep, deep.as_str()),
+            (&self.closed, "may not be read"),
+        ];
+        let parts: Vec<String> = kinds
+            .into_iter()
+            .filter(|(folders, _)| folders.n > 0)
+            .map(|(folders, why)| {
+                let first = printable(&folders.first);
+                match folders.n {
+                    1 => format!("`{first}` ({why})"),
+                    n => format!("`{first}` and {} more ({why})", n - 1),
+                }
+            })
+            .collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
 

@@ -140,6 +140,22 @@ async fn i1_create_file_makes_folders_and_refuses_what_exists() {
         .unwrap()
         .collect();
     assert_eq!(left.len(), 1, "temporary files are gone");
+    // What is refused leaves no folders.
+    let cases = [
+        ("new/../../x", ErrorKind::OutsideWorkspace),
+        ("new/../x", ErrorKind::NotFound),
+        ("new/x/", ErrorKind::Failed),
+        ("x/", ErrorKind::Failed),
+        ("x/.", ErrorKind::Failed),
+    ];
+    for (path, kind) in cases {
+        let output = desk
+            .run("create_file", json!({"file_path": path, "content": ""}))
+            .await;
+        assert_eq!(output.error, Some(kind), "{path}: {}", output.text);
+    }
+    let left: Vec<_> = fs::read_dir(desk.dir.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
 }
 
 #[tokio::test]
@@ -211,20 +227,46 @@ async fn i1_edit_file_changes_one_place_and_keeps_a_copy() {
     assert_eq!(desk.text("dos.txt"), "1\r\n2\r\nthree\r\n");
 }
 
-/// A folder that cannot be written: the file is as it was, nothing is left beside it.
+/// A copy that cannot be written: the file is as it was, nothing is left beside it.
 #[tokio::test]
 async fn i1_edit_file_that_fails_leaves_the_file() {
-    let desk = Desk::new(&[("a", "old"), ("a.bak/in-the-way", "")]);
-    let edit = json!({"file_path": "a", "old_string": "old", "new_string": "new"});
+    // A file's name has at most 255 bytes; the copy's would have more.
+    let name = "a".repeat(253);
+    let desk = Desk::new(&[(&name, "old")]);
+    let edit = json!({"file_path": name, "old_string": "old", "new_string": "new"});
     let output = desk.run("edit_file", edit).await;
     assert!(output.is_error(), "{}", output.text);
-    assert_eq!(desk.text("a"), "old");
-    let mut names: Vec<_> = fs::read_dir(desk.dir.path())
-        .unwrap()
-        .map(|e| e.unwrap().file_name())
-        .collect();
-    names.sort();
-    assert_eq!(names, ["a", "a.bak"]);
+    assert_eq!(desk.text(&name), "old");
+    assert_eq!(fs::read_dir(desk.dir.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn i1_edit_file_takes_no_file_of_others() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let desk = Desk::new(&[("a", "0"), ("a.bak", "mine"), ("locked", "old")]);
+    let edit = async |old: u32| {
+        let old_string = old.to_string();
+        let new_string = (old + 1).to_string();
+        let edit = json!({"file_path": "a", "old_string": old_string, "new_string": new_string});
+        desk.run("edit_file", edit).await.text
+    };
+    let changed = |backup: &str| format!("changed `a` at line 1; the text before is in `{backup}`");
+    assert_eq!(edit(0).await, changed("a.bak2"));
+    assert_eq!(edit(1).await, changed("a.bak2"));
+    assert_eq!(desk.text("a.bak2"), "1");
+    // Once somebody has changed a copy, it is theirs.
+    fs::write(desk.dir.path().join("a.bak2"), "mine, too").unwrap();
+    assert_eq!(edit(2).await, changed("a.bak3"));
+    let texts = ["a", "a.bak", "a.bak2", "a.bak3"].map(|name| desk.text(name));
+    assert_eq!(texts, ["3", "mine", "mine, too", "2"]);
+
+    let locked = desk.dir.path().join("locked");
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o444)).unwrap();
+    let edit = json!({"file_path": "locked", "old_string": "old", "new_string": "new"});
+    let output = desk.run("edit_file", edit).await;
+    assert_eq!(output.text, "error: `locked` is write-protected");
+    assert_eq!(desk.text("locked"), "old");
 }
 
 #[tokio::test]
@@ -332,6 +374,58 @@ async fn i1_search_codebase_finds_lines() {
         .run("search_codebase", json!({"pattern": "needle"}))
         .await;
     assert!(output.truncated && output.text.contains("stopped after 200 matches"));
+}
+
+/// What is not looked at is said; what a pattern names is found among many.
+#[tokio::test]
+async fn i1_nothing_is_passed_over_in_silence() {
+    let desk = Desk::new(&[("many/aa-needle.txt", "needle")]);
+    for n in 0..30_000 {
+        fs::write(desk.dir.path().join(format!("many/{n}.rs")), "").unwrap();
+    }
+    let search = json!({"pattern": "needle"});
+    let output = desk.run("search_codebase", search.clone()).await;
+    assert_eq!(
+        (output.text.as_str(), output.truncated),
+        ("many/aa-needle.txt:1:needle", false)
+    );
+    let list = json!({"dir_path": "many", "pattern": "aa-*"});
+    let output = desk.run("list_directory", list).await;
+    assert_eq!(
+        (output.text.as_str(), output.truncated),
+        ("aa-needle.txt  6\n", false)
+    );
+
+    let deep = "d/".repeat(65);
+    let desk = Desk::new(&[(&format!("{deep}needle.txt"), "needle")]);
+    let left_out = format!("`./{}` (over 64 folders down)", deep.trim_end_matches('/'));
+    let output = desk.run("search_codebase", search).await;
+    assert_eq!(
+        (output.text, output.truncated),
+        (
+            format!("[no matches]\n[folders not searched: {left_out}]"),
+            true
+        )
+    );
+    let list = json!({"recursive": true, "pattern": "*.txt"});
+    let output = desk.run("list_directory", list).await;
+    assert_eq!(
+        (output.text, output.truncated),
+        (format!("[no entries]\n[not listed: {left_out}]"), true)
+    );
+}
+
+#[tokio::test]
+async fn i1_execute_bash_takes_no_longer_than_calls_may() {
+    let mut desk = Desk::new(&[]);
+    desk.context.limits.timeout = std::time::Duration::from_secs(2);
+    // To JSON Schema 600.0 is an integer.
+    let sleep = json!({"command": "sleep 4711.20", "timeout_s": 600.0});
+    let output = desk.run("execute_bash", sleep).await;
+    assert_eq!(output.text, "[stopped after 1 s] [no call may take longer]");
+    let sleep = json!({"command": "sleep 4711.20", "timeout_s": 0.5});
+    let output = desk.run("execute_bash", sleep).await;
+    assert_eq!(output.error, Some(ErrorKind::InvalidArguments));
 }
 
 #[tokio::test]
