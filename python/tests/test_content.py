@@ -206,3 +206,21 @@ def test_names_of_any_script(config: dict[str, Any]) -> None:
     bound = ChatVllm(config=config).bind_tools([tool], tool_choice="any")
     (found,) = bound.invoke("Add them.").tool_calls
     assert found["args"] == {"name": name}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_logprobs_are_those_of_the_answer(config: dict[str, Any], streamed: bool) -> None:
+    model = ChatVllm(
+        config=config, max_thinking_tokens=4, max_response_tokens=8, logprobs=True, top_logprobs=2
+    )
+    message: Any = model.invoke("Rome?")
+    if streamed:
+        pieces = list(model.stream("Rome?"))
+        message = pieces[0]
+        for piece in pieces[1:]:
+            message += piece
+    tokens = message.response_metadata["logprobs"]["content"]
+    told = b"".join(bytes(token["bytes"]) for token in tokens)
+    assert told.decode(errors="replace").strip() == message.content.strip()
+    assert all(len(token["top_logprobs"]) == 2 for token in tokens)
+    assert "logprobs" not in model.invoke("Rome?", logprobs=False, top_logprobs=0).response_metadata

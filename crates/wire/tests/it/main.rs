@@ -14,6 +14,7 @@ mod generate_request;
 mod generate_stream;
 mod histories;
 mod linear;
+mod logprobs;
 mod read;
 mod replies;
 mod roundtrip;
