@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use twopass_core::chat::MAX_TOP_LOGPROBS;
 use twopass_core::chat_template::Prompt;
 
+use crate::adapters::Adapters;
 use crate::draft::Guessing;
 use crate::draw::{Source, sampler_params};
 use crate::ffi::{Context, ContextParams, Model, Sampler};
@@ -39,6 +40,7 @@ struct Inner {
     info: ModelInfo,
     vocab: Arc<Vocab>,
     grammars: Arc<GrammarCompiler>,
+    adapters: Arc<Adapters>,
     inbox: Arc<Inbox>,
     stats: Arc<StatsCell>,
     /// Most tokens of one sequence.
@@ -106,6 +108,7 @@ impl Engine {
             n => n,
         };
         let threads = options.resolved_threads();
+        let adapters = Arc::new(Adapters::load(&options, &model)?);
         let guessing = Guessing::open(&options, &model, &vocab)?;
         let (lookup_tokens, draft_tokens) = (guessing.lookup_tokens, guessing.limit_tokens());
         let abort = Arc::new(AtomicBool::new(false));
@@ -132,6 +135,7 @@ impl Engine {
             stats: Arc::clone(&stats),
             abort,
             guessing,
+            adapters: Arc::clone(&adapters),
             session: Session::open(&options, &stats)?,
             max_streams: options.max_streams as usize,
             cached_sequences: cached_sequences as usize,
@@ -147,6 +151,7 @@ impl Engine {
             info,
             grammars: Arc::new(GrammarCompiler::new(Arc::clone(&vocab))),
             vocab,
+            adapters,
             inbox,
             stats,
             output_tokens: options.output_tokens,
@@ -253,6 +258,7 @@ impl Engine {
         let grammar = grammar.map(|g| inner.grammars.compile(g)).transpose()?;
         let turn = Turn::new(TurnParts {
             prompt,
+            adapter: inner.adapters.find(request.lora.as_deref())?,
             thinking: request.thinking,
             close,
             max_tokens: request.max_tokens,

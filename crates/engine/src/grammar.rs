@@ -3,7 +3,10 @@
 //! Sketch: building the token trie and the slices costs about a second for a vocabulary of
 //! 150,000, so it is done once per model, in the background. A grammar compiles in about a
 //! millisecond and is kept. Per token the drawn one is validated (microseconds); only if it
-//! is refused the mask over the vocabulary is computed.
+//! is refused the mask over the vocabulary is computed. With calls of a nested schema at
+//! temperature 1 this takes 0.4 % of the decodes' time at one stream and 0.2 % at eight
+//! (`engine_bench MODEL 1 masks`, SmolLM2-135M), so it is done between the decodes: a thread
+//! beside them would win nothing.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -26,6 +26,7 @@
 //! cached prefix, the kernels add in another order, and a near tie may fall differently.
 #![warn(missing_docs)]
 
+mod adapters;
 mod draft;
 mod draw;
 mod engine;

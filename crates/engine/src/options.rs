@@ -51,6 +51,9 @@ pub struct EngineOptions {
     /// Tokens that the draft model guesses per stream and step, 1 to 32. Default 8. It stops
     /// earlier where it is not sure.
     pub draft_tokens: u32,
+    /// LoRA adapters that turns can ask for by name, each with its GGUF file, at most 64. Turns
+    /// with different adapters share no step and no prefix.
+    pub lora: Vec<(String, PathBuf)>,
     /// How keys and values are kept.
     pub cache_type: CacheType,
     /// Attention in one fused kernel; `None` = where the model and the machine have it.
@@ -92,6 +95,7 @@ impl EngineOptions {
             prompt_lookup_tokens: 0,
             draft_model: None,
             draft_tokens: 8,
+            lora: Vec::new(),
             cache_type: CacheType::F16,
             flash_attention: None,
             gpu_layers: 0,

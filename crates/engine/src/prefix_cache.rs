@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use crate::TokenId;
+use crate::adapters::AdapterId;
 
 /// Where a kept sequence is.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) place: Place,
+    /// What it was computed with.
+    pub(crate) adapter: AdapterId,
     /// What it holds.
     pub(crate) tokens: Vec<TokenId>,
 }
@@ -55,10 +58,19 @@ impl PrefixCache {
 
     /// The entry that shares the longest beginning with `prompt`, and how much it shares.
     /// With `whole_only` an entry counts only if all of it is shared.
-    pub(crate) fn longest(&self, prompt: &[TokenId], whole_only: bool) -> Option<(usize, usize)> {
+    pub(crate) fn longest(
+        &self,
+        prompt: &[TokenId],
+        adapter: AdapterId,
+        whole_only: bool,
+    ) -> Option<(usize, usize)> {
+        let shared = |entry: &Entry| match entry.adapter == adapter {
+            true => common_prefix(&entry.tokens, prompt),
+            false => 0,
+        };
         self.entries
             .iter()
-            .map(|entry| common_prefix(&entry.tokens, prompt))
+            .map(shared)
             .enumerate()
             .filter(|&(idx, n)| n > 0 && (!whole_only || n == self.entries[idx].tokens.len()))
             .max_by_key(|&(_, n)| n)
@@ -90,7 +102,9 @@ impl PrefixCache {
     pub(crate) fn insert(&mut self, entry: Entry, keep_prefixes: bool) -> Vec<u32> {
         let mut gone = Vec::new();
         if !keep_prefixes {
-            let is_contained = |old: &mut Entry| entry.tokens.starts_with(&old.tokens);
+            let is_contained = |old: &mut Entry| {
+                old.adapter == entry.adapter && entry.tokens.starts_with(&old.tokens)
+            };
             gone.extend(self.entries.extract_if(.., is_contained));
         }
         self.entries.push(entry);
@@ -158,6 +172,7 @@ mod tests {
     fn entry(sequence: u32, tokens: &[TokenId]) -> Entry {
         Entry {
             place: Place::Cells(sequence),
+            adapter: None,
             tokens: tokens.to_vec(),
         }
     }
@@ -167,13 +182,26 @@ mod tests {
         let mut cache = PrefixCache::new(2, 100);
         assert!(cache.insert(entry(0, &[1, 2, 3]), false).is_empty());
         assert!(cache.insert(entry(1, &[1, 9]), false).is_empty());
-        assert_eq!(cache.longest(&[1, 2, 7], false), Some((0, 2)));
-        assert_eq!(cache.longest(&[1, 2, 7], true), None);
-        assert_eq!(cache.longest(&[5], false), None);
+        assert_eq!(cache.longest(&[1, 2, 7], None, false), Some((0, 2)));
+        assert_eq!(cache.longest(&[1, 2, 7], None, true), None);
+        assert_eq!(cache.longest(&[5], None, false), None);
         cache.touch(0);
         assert_eq!(cache.latest().and_then(Entry::sequence), Some(0));
         assert_eq!(cache.insert(entry(2, &[4]), false), [1]);
         assert_eq!(cache.evict(), Some(0));
+    }
+
+    #[test]
+    fn what_an_adapter_computed_is_no_prefix_for_another() {
+        let mut cache = PrefixCache::new(4, 100);
+        let adapted = Entry {
+            adapter: Some(0),
+            ..entry(0, &[1, 2])
+        };
+        cache.insert(adapted, false);
+        assert_eq!(cache.longest(&[1, 2, 3], None, false), None);
+        assert_eq!(cache.longest(&[1, 2, 3], Some(0), false), Some((0, 2)));
+        assert!(cache.insert(entry(1, &[1, 2, 3]), false).is_empty());
     }
 
     #[test]
@@ -196,10 +224,10 @@ mod tests {
         let save = |n: u32| (n != 1).then(|| vec![0; sizes[n as usize]]);
         assert_eq!(cache.park(save), [0, 1, 2]);
         assert_eq!((cache.len(), cache.evict()), (2, None));
-        assert_eq!(cache.longest(&[5, 6, 7], true), Some((1, 2)));
+        assert_eq!(cache.longest(&[5, 6, 7], None, true), Some((1, 2)));
         cache.insert(entry(3, &[7, 8]), false);
         assert_eq!(cache.park(|_| Some(vec![0; 10])), [3]);
-        assert_eq!(cache.longest(&[1, 2, 3], false), None);
+        assert_eq!(cache.longest(&[1, 2, 3], None, false), None);
         assert!(matches!(cache.take(0).place, Place::Parked(bytes) if bytes.len() == 40));
     }
 }

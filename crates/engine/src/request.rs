@@ -24,6 +24,9 @@ pub struct GenerateRequest {
     /// How tokens are drawn. Defaults: temperature 0.3, `top_p` 0.95, `top_k` 40, `min_p`
     /// 0.05, no penalties, a random seed.
     pub sampling: Sampling,
+    /// The LoRA adapter that the model has for this turn, by its name in
+    /// [`crate::EngineOptions::lora`].
+    pub lora: Option<String>,
     /// Tells the probabilities of the answer's tokens, each with so many of the likeliest ones
     /// at its place (0 to 20). Costs about a millisecond per token with a vocabulary of
     /// 150,000; what a grammar forces is then drawn token by token like the rest.
@@ -45,6 +48,7 @@ impl GenerateRequest {
             stop: Vec::new(),
             grammar: None,
             sampling: Sampling::default(),
+            lora: None,
             logprobs: None,
             recite: None,
         }

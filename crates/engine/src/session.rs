@@ -141,11 +141,12 @@ struct Saved {
 
 fn saved(entry: &Entry) -> Option<Saved> {
     match &entry.place {
-        Place::Parked(state) => Some(Saved {
+        // Adapters are not part of the identity.
+        Place::Parked(state) if entry.adapter.is_none() => Some(Saved {
             tokens: entry.tokens.clone(),
             state: Arc::clone(state),
         }),
-        Place::Cells(_) => None,
+        Place::Parked(_) | Place::Cells(_) => None,
     }
 }
 
@@ -255,6 +256,7 @@ fn read_file(path: &Path, identity: &str, limit_bytes: usize) -> Result<Vec<Entr
         let state = input.bytes(n_bytes).ok_or(DAMAGED)?;
         entries.push(Entry {
             tokens: tokens.iter().map(|t| TokenId::from_le_bytes(*t)).collect(),
+            adapter: None,
             place: Place::Parked(Arc::new(state)),
         });
     }
@@ -355,6 +357,7 @@ mod tests {
     fn entries() -> Vec<Entry> {
         (1..4_u8)
             .map(|n| Entry {
+                adapter: None,
                 place: Place::Parked(Arc::new(vec![n; 1000 + usize::from(n)])),
                 tokens: vec![TokenId::from(n); 17],
             })

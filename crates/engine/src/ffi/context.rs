@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use llama_cpp_sys_2 as sys;
 
-use super::Model;
+use super::{Adapter, Model};
 use crate::CacheType;
 
 /// Sizes of a context.
@@ -101,6 +101,8 @@ pub(crate) struct Context {
     sequence_ptrs: Vec<*mut i32>,
     /// Read by the abort callback through its address, so it must outlive `ptr`.
     _abort: Arc<AtomicBool>,
+    /// The adapter of the next decodes, which read it.
+    adapter: Option<Arc<Adapter>>,
     /// The context reads the weights.
     _model: Arc<Model>,
 }
@@ -170,6 +172,7 @@ impl Context {
             sequence_counts: Vec::new(),
             sequence_ptrs: Vec::new(),
             _abort: abort,
+            adapter: None,
             _model: model,
         };
         if context.memory.is_null() {
@@ -194,6 +197,26 @@ impl Context {
     /// The sizes that llama.cpp really took.
     pub(crate) fn params(&self) -> ContextParams {
         self.params
+    }
+
+    /// Decodes with this adapter from now on. A change makes the next decode plan its work anew.
+    pub(crate) fn set_adapter(&mut self, adapter: Option<&Arc<Adapter>>) {
+        if self.adapter.as_ref().map(Arc::as_ptr) == adapter.map(Arc::as_ptr) {
+            return;
+        }
+        let mut list: Vec<_> = adapter.iter().map(|adapter| adapter.as_ptr()).collect();
+        let mut scales = vec![1.0_f32; list.len()];
+        // SAFETY: both arrays have the length given and are only read during the call; the
+        // adapter is of this context's model and lives as long as the context uses it.
+        unsafe {
+            sys::llama_set_adapters_lora(
+                self.ptr.as_ptr(),
+                list.as_mut_ptr(),
+                list.len(),
+                scales.as_mut_ptr(),
+            );
+        }
+        self.adapter = adapter.cloned();
     }
 
     /// Computes a batch. A batch that llama.cpp would abort on is refused as `Failed`.

@@ -13,11 +13,13 @@
 )]
 
 mod abort;
+mod adapter;
 mod context;
 mod log;
 mod model;
 mod sampler;
 
+pub(crate) use adapter::Adapter;
 pub(crate) use context::{Batch, Context, ContextParams, Decoded};
 pub(crate) use log::{capture_errors, init_backend, version};
 pub(crate) use model::{Model, TokenKind, VocabType};

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use twopass_core::chat::StopReason;
 
+use crate::adapters::Adapters;
 use crate::draft::{Guessing, Wanted};
 use crate::ffi::{Batch, Candidates, Context, Decoded};
 use crate::inbox::{Inbox, Job};
@@ -47,6 +48,7 @@ pub(crate) struct SchedulerParts {
     pub(crate) abort: Arc<AtomicBool>,
     /// Where kept sequences outlive the engine.
     pub(crate) session: Option<Session>,
+    pub(crate) adapters: Arc<Adapters>,
     /// Guesses ahead.
     pub(crate) guessing: Guessing,
     pub(crate) max_streams: usize,
@@ -223,7 +225,8 @@ impl Scheduler {
         }
         self.turn_of = (self.turn_of + 1) % n;
         let order: Vec<usize> = (0..n).map(|k| (k + self.turn_of) % n).collect();
-        self.guess_ahead();
+        let order = self.of_one_adapter(order);
+        self.guess_ahead(&order);
         let mut prompts = Vec::new();
         for &idx in &order {
             let job = &mut self.running[idx].job;
@@ -262,12 +265,29 @@ impl Scheduler {
         }
     }
 
-    /// Has the next tokens of every stream guessed that may have one drawn in this step.
-    fn guess_ahead(&mut self) {
+    /// Those of the adapter whose turn it is: a decode has one.
+    fn of_one_adapter(&mut self, mut order: Vec<usize>) -> Vec<usize> {
+        let can_go_on = |idx: &&usize| {
+            let job = &self.running[**idx].job;
+            job.turn.is_prefilling() || !job.sender.is_full()
+        };
+        let Some(&first) = order.iter().find(can_go_on) else {
+            return order;
+        };
+        let adapter = self.running[first].job.turn.adapter();
+        let parts = &mut self.parts;
+        parts.context.set_adapter(parts.adapters.get(adapter));
+        order.retain(|&idx| self.running[idx].job.turn.adapter() == adapter);
+        order
+    }
+
+    /// Has the next tokens of these streams guessed, where one may be drawn in this step.
+    fn guess_ahead(&mut self, order: &[usize]) {
         let guessing = &mut self.parts.guessing;
         let lookup_limit = guessing.lookup_tokens as usize;
         let mut unknown = Vec::new();
-        for (idx, Stream { job, .. }) in self.running.iter_mut().enumerate() {
+        for &idx in order {
+            let job = &mut self.running[idx].job;
             let limit = job.turn.clear_draft();
             let is_known = job.turn.look_up_draft(limit.min(lookup_limit));
             if limit > 0 && !is_known && !job.sender.is_full() {
@@ -417,9 +437,11 @@ impl Scheduler {
             return;
         }
         if let Some(stream) = self.running.first_mut() {
+            let n_cells = self.parts.context.params().context_tokens;
+            let n_tokens = stream.job.turn.tokens().len();
             stream.job.turn.fail(Error::new(
                 ErrorKind::ContextFull,
-                "the KV cache is full although only one stream is running",
+                format!("the KV cache of {n_cells} tokens has no room for a turn of {n_tokens}"),
             ));
         }
     }

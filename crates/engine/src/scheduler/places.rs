@@ -3,6 +3,7 @@
 use super::{HEADROOM_TOKENS, PREFIX_MIN_TOKENS, Scheduler, Stream};
 use crate::TokenId;
 use crate::prefix_cache::{Entry, Place, common_prefix};
+use crate::turn::Turn;
 
 impl Scheduler {
     /// Frees a stream's slot; what it computed stays as a prefix for others.
@@ -14,6 +15,7 @@ impl Scheduler {
         if keep {
             let entry = Entry {
                 place: Place::Cells(stream.sequence),
+                adapter: stream.job.turn.adapter(),
                 tokens: stream.job.turn.tokens()[..n].to_vec(),
             };
             for sequence in self.cache.insert(entry, self.parts.is_stateful) {
@@ -56,13 +58,13 @@ impl Scheduler {
                 }
                 Some(_) => None,
                 None => self.parts.inbox.pop_if(|turn| {
-                    fits(turn.need_tokens(HEADROOM_TOKENS)) && !self.is_computed_soon(turn.tokens())
+                    fits(turn.need_tokens(HEADROOM_TOKENS)) && !self.is_computed_soon(turn)
                 }),
             };
             let Some(mut job) = job else {
                 return;
             };
-            let Some((sequence, shared)) = self.open_sequence(job.turn.tokens()) else {
+            let Some((sequence, shared)) = self.open_sequence(&job.turn) else {
                 self.preempted.push_front(job);
                 return;
             };
@@ -83,12 +85,14 @@ impl Scheduler {
         }
     }
 
-    /// A sequence for these tokens that holds the longest beginning to be had, and its
+    /// A sequence for this turn's tokens that holds the longest beginning to be had, and its
     /// length. At least the last token is left to compute.
-    fn open_sequence(&mut self, tokens: &[TokenId]) -> Option<(u32, usize)> {
-        let prompt = &tokens[..tokens.len().saturating_sub(1)];
-        let kept = self.cache.longest(prompt, self.parts.is_stateful);
-        let running = self.longest_running(prompt);
+    fn open_sequence(&mut self, turn: &Turn) -> Option<(u32, usize)> {
+        let prompt = reusable(turn);
+        let kept = self
+            .cache
+            .longest(prompt, turn.adapter(), self.parts.is_stateful);
+        let running = self.longest_running(turn);
         let n_kept = kept.map_or(0, |k| k.1);
         let n_running = running.map_or(0, |r| r.1);
         if n_kept.max(n_running) < PREFIX_MIN_TOKENS {
@@ -127,31 +131,36 @@ impl Scheduler {
         Some((sequence, self.usable(sequence, n)))
     }
 
-    /// True if a running stream is computing a beginning of these tokens that nobody has yet:
+    /// True if a running stream is computing a beginning of this turn that nobody has yet:
     /// choices of one prompt then wait for the first one's.
-    fn is_computed_soon(&self, tokens: &[TokenId]) -> bool {
+    fn is_computed_soon(&self, turn: &Turn) -> bool {
         if self.parts.is_stateful {
             return false;
         }
-        let prompt = &tokens[..tokens.len().saturating_sub(1)];
-        let computing = self.running.iter().filter(|s| s.job.turn.is_prefilling());
+        let prompt = reusable(turn);
+        let same = |s: &&Stream| s.job.turn.adapter() == turn.adapter();
+        let computing = self.running.iter().filter(same);
+        let computing = computing.filter(|s| s.job.turn.is_prefilling());
         let soon = computing
             .map(|s| common_prefix(s.job.turn.tokens(), prompt))
             .max();
         let Some(n_soon) = soon.filter(|n| *n >= PREFIX_MIN_TOKENS) else {
             return false;
         };
-        let kept = self.cache.longest(prompt, false).map_or(0, |kept| kept.1);
-        let now = self.longest_running(prompt).map_or(0, |running| running.1);
+        let kept = self.cache.longest(prompt, turn.adapter(), false);
+        let kept = kept.map_or(0, |kept| kept.1);
+        let now = self.longest_running(turn).map_or(0, |running| running.1);
         n_soon >= kept.max(now) + PREFIX_MIN_TOKENS
     }
 
-    fn longest_running(&self, prompt: &[TokenId]) -> Option<(u32, usize)> {
+    fn longest_running(&self, turn: &Turn) -> Option<(u32, usize)> {
         if self.parts.is_stateful {
             return None;
         }
+        let prompt = reusable(turn);
         self.running
             .iter()
+            .filter(|s| s.job.turn.adapter() == turn.adapter())
             .map(|s| {
                 let held = &s.job.turn.tokens()[..s.job.turn.in_cache()];
                 (s.sequence, common_prefix(held, prompt))
@@ -188,4 +197,10 @@ impl Scheduler {
         }
         self.free_sequences.pop()
     }
+}
+
+/// What of a turn's tokens may be there already: its last is always computed.
+fn reusable(turn: &Turn) -> &[TokenId] {
+    let tokens = turn.tokens();
+    &tokens[..tokens.len().saturating_sub(1)]
 }

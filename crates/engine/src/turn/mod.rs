@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use twopass_core::chat::StopReason;
 use twopass_core::control::{Admission, After, Phase, ThinkingBudget, ThinkingRule};
 
+use crate::adapters::AdapterId;
 use crate::draft::PromptLookup;
 use crate::draw::{Choice, Source};
 use crate::ffi::Candidates;
@@ -42,6 +43,7 @@ const FORCED_LIMIT: usize = 64;
 #[derive(Debug)]
 pub(crate) struct TurnParts {
     pub(crate) prompt: Vec<TokenId>,
+    pub(crate) adapter: AdapterId,
     pub(crate) thinking: Option<ThinkingRule>,
     /// Tokens of the rule's closing text.
     pub(crate) close: Vec<TokenId>,
@@ -67,6 +69,7 @@ pub(crate) struct Turn {
     draft: Vec<TokenId>,
     lookup: Option<PromptLookup>,
     is_rewound: bool,
+    adapter: AdapterId,
     prompt_len: usize,
     limit_tokens: usize,
     max_tokens: Option<u32>,
@@ -134,6 +137,7 @@ impl Turn {
         let budget_tokens = parts.thinking.as_ref().map(|rule| rule.budget_tokens);
         let close_tag = parts.thinking.as_ref().map_or("", |rule| rule.tag.close());
         Self {
+            adapter: parts.adapter,
             prompt_len: parts.prompt.len(),
             tokens: parts.prompt,
             in_cache: 0,
@@ -165,6 +169,11 @@ impl Turn {
     /// All tokens, computed or not.
     pub(crate) fn tokens(&self) -> &[TokenId] {
         &self.tokens
+    }
+
+    /// The adapter that it is computed with.
+    pub(crate) fn adapter(&self) -> AdapterId {
+        self.adapter
     }
 
     /// Tokens that are in the cache.

@@ -4,6 +4,7 @@
 
 mod support;
 
+mod adapters;
 mod budgets;
 mod free_calls;
 mod loading;
