@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind as ClapErrorKind};
 use twopass_core::chat::{BadRequest, Reply};
-use twopass_provider::{ErrorKind, ProviderError};
+use twopass_provider::{ErrorKind, Provider, ProviderError};
 use twopass_tools::ToolError;
 use twopass_tui::for_reader;
 use twopass_wire::error::ErrorBody;
@@ -174,6 +174,13 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
 pub(crate) fn say(text: &str) {
     let mut err = io::stderr().lock();
     let _ = writeln!(err, "{}", for_reader(text, &err));
+}
+
+/// Tells what went wrong with a provider without stopping it.
+pub(crate) fn warn(provider: &Provider) {
+    for warning in provider.backend().warnings() {
+        say(&format!("warning: {warning}"));
+    }
 }
 
 /// The text with every run of white space as one space.

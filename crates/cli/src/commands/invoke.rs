@@ -7,7 +7,7 @@ use twopass_provider::{CallOptions, ErrorKind, Provider, TurnItem};
 use twopass_wire::generate::encode_reply;
 
 use crate::args::{InvokeArgs, Shared, ThinkTagArg, TwoPassArg, thinking};
-use crate::failure::{Failure, exit_code, one_line, say};
+use crate::failure::{Failure, exit_code, one_line, say, warn};
 use crate::input::{self, Sources};
 use crate::{output, setup};
 
@@ -50,6 +50,7 @@ pub(crate) async fn run(shared: &Shared, args: InvokeArgs) -> Result<ExitCode, F
         .message(reply.clone())
         .content;
     printer.done(&reply, &content)?;
+    warn(&provider);
     Ok(exit_code(&reply))
 }
 

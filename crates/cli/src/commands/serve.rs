@@ -15,7 +15,7 @@ use twopass_tools::{Policy, ToolContext, ToolRegistry, Workspace};
 
 use crate::agents;
 use crate::args::{ServeArgs, Shared};
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, say, warn};
 use crate::{output, setup};
 
 /// Serves every configured provider (or the one that is named) until a stop signal.
@@ -60,9 +60,7 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
         if output::line(&line).is_err() {
             say(&line);
         }
-        for warning in served.iter().flat_map(|one| one.backend().warnings()) {
-            say(&format!("warning: {warning}"));
-        }
+        served.iter().for_each(warn);
     };
     let served = serve(options, providers, reload, ready).await;
     if let Some(own) = own_tools {

@@ -166,6 +166,7 @@ impl Backend for Embedded {
                 request: request.to_request(),
                 prompt: request.prompt(),
                 grammar: None,
+                lora: None,
                 recite: None,
                 open: None,
             };
@@ -258,6 +259,7 @@ struct Side {
     request: Request,
     prompt: Prompt,
     grammar: Option<Grammar>,
+    lora: Option<String>,
     recite: Option<String>,
     open: Option<Generation>,
 }
@@ -283,8 +285,10 @@ fn begin(
     {
         bound = bind_lazily(&loaded.engine, lazy);
     }
+    let lora = lora_of(&request)?;
     let side = Side {
         engine: loaded.engine.clone(),
+        lora,
         request,
         prompt: planned.prompt,
         grammar: bound,
@@ -296,6 +300,21 @@ fn begin(
         turn.engine.generate(pass)?;
     }
     Ok(turn)
+}
+
+/// The adapter that a request names: its own field `lora`, which no other backend reads.
+fn lora_of(request: &Request) -> Result<Option<String>, ProviderError> {
+    let mut fields = request.passthrough.iter().flat_map(|passed| &passed.fields);
+    let Some((_, json)) = fields.find(|(name, _)| name == "lora") else {
+        return Ok(None);
+    };
+    match serde_json::from_str(json) {
+        Ok(name) => Ok(Some(name)),
+        Err(_) => {
+            let message = format!("must be the name of an adapter, got {json}");
+            Err(ProviderError::new(ErrorKind::BadRequest, message).with_param("lora"))
+        }
+    }
 }
 
 impl TextEngine for Side {
@@ -333,6 +352,7 @@ impl Side {
             stop: pass.stop,
             grammar: self.grammar.clone(),
             sampling: self.request.sampling,
+            lora: self.lora.clone(),
             logprobs: self.request.logprobs,
             recite: self.recite.take(),
             ..GenerateRequest::new(prompt)
@@ -420,6 +440,7 @@ fn engine_options(path: &std::path::Path, config: &EngineConfig) -> EngineOption
     options.prompt_lookup_tokens = config.prompt_lookup_tokens.unwrap_or_default();
     options.draft_model = config.draft_model.as_ref().map(PathBuf::from);
     options.draft_tokens = config.draft_tokens.unwrap_or(options.draft_tokens);
+    options.lora.clone_from(&config.lora);
     options.cache_type = match config.cache_type {
         None | Some(CacheType::F16) => twopass_engine::CacheType::F16,
         Some(CacheType::Q8_0) => twopass_engine::CacheType::Q8_0,

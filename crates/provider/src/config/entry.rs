@@ -1,5 +1,7 @@
 //! One entry of `providers`: its choices, caps, sampling and engine.
 
+use std::path::PathBuf;
+
 use twopass_core::chat::{Sampling, ThinkTag};
 use twopass_core::control::OnUnboundSchema;
 use twopass_core::reasoning_parser::DIALECTS as REASONING_DIALECTS;
@@ -7,7 +9,7 @@ use twopass_core::tool_parser::{DIALECTS, ToolSyntax};
 
 use super::api::api;
 use super::environment::Environment;
-use super::node::{Node, NodeKind};
+use super::node::{Node, NodeKind, Place};
 use super::origin::Origin;
 use super::read::DEFAULT_MODEL;
 use super::section::{Section, Source, suggestion};
@@ -303,6 +305,25 @@ fn generation(
     section.finish(source)
 }
 
+/// Adapters, name and file.
+fn lora(
+    source: &mut Source,
+    section: &mut Section<'_>,
+) -> Result<Vec<(String, PathBuf)>, ProviderError> {
+    let Some(node) = section.node("lora") else {
+        return Ok(Vec::new());
+    };
+    let wrong = || section.fault(source, "lora", node, "a map of names and GGUF files");
+    let NodeKind::Map(entries) = &node.kind else {
+        return Err(wrong());
+    };
+    let adapter = |(name, _, value): &(String, Place, Node)| match &value.kind {
+        NodeKind::Text(path) if !name.is_empty() => Ok((name.clone(), source.resolve(path))),
+        _ => Err(wrong()),
+    };
+    entries.iter().map(adapter).collect()
+}
+
 fn engine(source: &mut Source, path: &str, node: &Node) -> Result<EngineConfig, ProviderError> {
     let mut section = Section::open(source, path, node)?;
     let config = EngineConfig {
@@ -317,6 +338,7 @@ fn engine(source: &mut Source, path: &str, node: &Node) -> Result<EngineConfig, 
         prompt_lookup_tokens: section.count(source, "prompt_lookup_tokens", 0)?,
         draft_model: section.text(source, "draft_model")?,
         draft_tokens: section.count(source, "draft_tokens", 1)?,
+        lora: lora(source, &mut section)?,
         cache_type: section.one_of(
             source,
             "cache_type",

@@ -302,6 +302,8 @@ pub struct EngineConfig {
     pub draft_model: Option<String>,
     /// Tokens that the draft model guesses per turn and step.
     pub draft_tokens: Option<u32>,
+    /// LoRA adapters that a request may name, each with its GGUF file.
+    pub lora: Vec<(String, PathBuf)>,
     /// How keys and values are kept.
     pub cache_type: Option<CacheType>,
     /// Attention in one fused kernel.

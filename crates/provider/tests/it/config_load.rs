@@ -146,6 +146,53 @@ fn no_file_is_the_embedded_engine_with_its_default_model() {
     assert_eq!(named.providers[0].backend, BackendKind::Embedded);
 }
 
+/// Files are looked for beside the configuration; a draft model may also be a name.
+#[test]
+fn the_engines_files_are_those_beside_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("twopass.yaml");
+    fs::write(
+        &path,
+        "
+providers:
+  - name: local
+    provider_backend: embedded
+    engine_config:
+      session_path: sessions
+      draft_model: smollm2-135m
+      draft_tokens: 4
+      lora: {polite: polite.gguf, rude: /rude.gguf}
+",
+    )
+    .unwrap();
+    let config = Config::load_with(LoadOptions {
+        path: Some(path),
+        environment: Environment::of_pairs([]),
+        ..LoadOptions::default()
+    })
+    .unwrap();
+    let engine = &config.providers[0].engine;
+    assert_eq!(engine.session_path, Some(folder.path().join("sessions")));
+    assert_eq!(engine.draft_model.as_deref(), Some("smollm2-135m"));
+    assert_eq!(engine.draft_tokens, Some(4));
+    let lora = [
+        ("polite".to_owned(), folder.path().join("polite.gguf")),
+        ("rude".to_owned(), "/rude.gguf".into()),
+    ];
+    assert_eq!(engine.lora, lora);
+    for (wrong, expect) in [
+        ("[a]", "a map of names and GGUF files"),
+        ("{a: 1}", "a map of names"),
+    ] {
+        let yaml = format!(
+            "providers: [{{name: a, provider_backend: embedded, engine_config: {{lora: {wrong}}}}}]"
+        );
+        let env = Environment::of_pairs([]);
+        let error = Config::parse(&yaml, "twopass.yaml", env).unwrap_err();
+        assert!(error.message().contains(expect), "{error:?}");
+    }
+}
+
 // Rows A1, A8: an entry is chosen by its name; none chosen is the default one.
 #[test]
 fn a8_providers_are_chosen_by_name() {

@@ -7,7 +7,7 @@ use serde_json::json;
 use twopass_provider::Provider;
 use twopass_server::{Limits, ServerOptions, Shutdown};
 
-use crate::client::{Connection, get, send};
+use crate::client::{Connection, get, post, send};
 use crate::harness::{Running, embedded_provider, options, qwen3, smollm2};
 use crate::model::{TURN, ask, engine, start, stat, until_idle, whole};
 
@@ -163,6 +163,31 @@ async fn f5_a_prompt_over_the_context_is_refused() {
     }
     assert_eq!(get(running.addr, "/health").await.json()["status"], "ok");
     until_idle(&provider).await;
+}
+
+/// An adapter that is not there, and one that is no name.
+#[tokio::test(flavor = "multi_thread")]
+async fn f5_unknown_adapters_are_refused() {
+    let _turn = TURN.lock().await;
+    let provider = embedded_provider(&smollm2(), engine(1, 4), false);
+    let running = start(&provider).await;
+    for (lora, expect) in [
+        (json!("polite"), "unknown adapter `polite`, loaded: none"),
+        (
+            json!([{"id": 0, "scale": 1}]),
+            "must be the name of an adapter",
+        ),
+    ] {
+        let body = json!({"model": "local", "lora": lora,
+                          "messages": [{"role": "user", "content": "Hi"}]});
+        let request = post("/v1/chat/completions", &body.to_string());
+        let reply = send(running.addr, &request).await;
+        assert_eq!(
+            (reply.status, reply.json()["error"]["param"].as_str()),
+            (400, Some("lora"))
+        );
+        assert!(reply.text().contains(expect), "{}", reply.text());
+    }
 }
 
 /// Large prompts take seconds to read; nobody else waits for them.
