@@ -100,6 +100,13 @@ fn described(finished: Finished, script: &Script<'_>, sandbox: &Sandbox) -> Tool
             format!("[stopped: it had over {} threads]", sandbox.max_threads),
             Some(ErrorKind::TooLarge),
         ),
+        Ended::TooMuchMemory => (
+            format!(
+                "[stopped: a process shared over {} bytes of memory]",
+                sandbox.max_memory_bytes
+            ),
+            Some(ErrorKind::TooLarge),
+        ),
         Ended::Cancelled => ("[cancelled]".to_owned(), Some(ErrorKind::Failed)),
     };
     if !text.is_empty() && !text.ends_with('\n') && !note.is_empty() {

@@ -10,7 +10,7 @@
 //! - Without network it opens no socket. It inherits no open file or socket of this process, and
 //!   shares no memory, queues or semaphores (System V, message queues) with others.
 //! - It changes limits, urgency and processors of its own processes only.
-//! - Output, memory of a process that it does not share, size of a file, number of threads and time have limits.
+//! - Output, memory of a process, size of a file, number of threads and time have limits.
 //!
 //! The middle four need Landlock and seccomp, which Linux has; [`Sandbox::degradations`]
 //! says what this machine lacks. What no kernel holds yet: a command may change the rights of
@@ -78,7 +78,8 @@ pub struct Sandbox {
     pub max_threads: usize,
     /// Most bytes of one file that it writes. 1 GiB.
     pub max_file_bytes: u64,
-    /// Most memory of one process, in bytes. 4 GiB.
+    /// Most memory of one process, in bytes: of its own, and again of what it shares with
+    /// others, which is looked at twice a second. 4 GiB.
     pub max_memory_bytes: u64,
 }
 

@@ -4,10 +4,27 @@ use std::path::Path;
 
 /// What is asked of one process.
 pub(super) struct Process {
+    id: i32,
     group: i32,
     pub(super) n_threads: usize,
     /// True for one that has ended and waits to be reaped.
     pub(super) is_dead: bool,
+}
+
+impl Process {
+    /// Memory that it shares with others and that is no file's, in bytes: limits of a process
+    /// do not count it.
+    ///
+    /// Source: proc_pid_status(5), `RssShmem`.
+    pub(super) fn n_shared_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id));
+        let status = status.unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssShmem:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.unwrap_or(0) * 1024
+    }
 }
 
 /// The processes of a group, read one by one: a fork bomb adds them faster than they are
@@ -37,10 +54,11 @@ pub(super) fn n_threads_of_system() -> Option<usize> {
 fn read_stat(path: &Path) -> Option<Process> {
     let stat = std::fs::read_to_string(path).ok()?;
     // The name may hold anything, parentheses too.
-    let (_, rest) = stat.rsplit_once(')')?;
+    let (start, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?;
     Some(Process {
+        id: start.split(' ').next()?.parse().ok()?,
         group: fields.nth(1)?.parse().ok()?,
         n_threads: fields.nth(14)?.parse().ok()?,
         is_dead: matches!(state, "Z" | "X" | "x"),

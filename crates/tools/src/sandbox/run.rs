@@ -19,6 +19,9 @@ use crate::{ErrorKind, ToolError};
 /// How often a running command is looked at.
 const TICK: Duration = Duration::from_millis(10);
 
+/// How often the memory of its processes is looked at, each of which takes some time.
+const MEMORY_TICK: Duration = Duration::from_millis(500);
+
 /// Most bytes that are read in one look, so that a flood cannot hide the clock.
 const MAX_READ_BYTES: usize = 1 << 20;
 
@@ -38,6 +41,8 @@ pub(crate) enum Ended {
     TimedOut,
     /// It had too many threads.
     TooManyThreads,
+    /// One of its processes shared too much memory.
+    TooMuchMemory,
     /// Nobody waited any more.
     Cancelled,
 }
@@ -74,6 +79,8 @@ pub(crate) fn run(
         output,
         capture: Capture::new(script.max_output_bytes),
         max_threads: sandbox.max_threads,
+        max_memory_bytes: sandbox.max_memory_bytes,
+        memory_seen: Instant::now(),
         is_closed: false,
     };
     let ended = watch.until_end(&group, Instant::now() + script.timeout, cancelled);
@@ -160,6 +167,9 @@ struct Watch {
     output: io::PipeReader,
     capture: Capture,
     max_threads: usize,
+    max_memory_bytes: u64,
+    /// When the memory was last looked at.
+    memory_seen: Instant,
     /// True once nobody can write any more.
     is_closed: bool,
 }
@@ -177,6 +187,9 @@ impl Watch {
             }
             if Instant::now() >= deadline {
                 break Some(Ended::TimedOut);
+            }
+            if self.shares_too_much(group) {
+                break Some(Ended::TooMuchMemory);
             }
             // The whole system is one short file; the group is many.
             let may_be_over = match (n_before, processes::n_threads_of_system()) {
@@ -197,6 +210,16 @@ impl Watch {
         group.kill();
         let status = self.child.wait();
         stopped.unwrap_or_else(|| status.map_or(Ended::Exited(-1), how_it_ended))
+    }
+
+    /// True if a process has more memory that its own limit does not count.
+    fn shares_too_much(&mut self, group: &Group) -> bool {
+        if self.memory_seen.elapsed() < MEMORY_TICK {
+            return false;
+        }
+        self.memory_seen = Instant::now();
+        processes::of_group(group.id())
+            .any(|process| process.n_shared_bytes() > self.max_memory_bytes)
     }
 
     /// Waits a moment, for output at most.
