@@ -102,6 +102,7 @@ fn connect(place: &str) -> Result<Connection, Error> {
     if let Some(folder) = Path::new(place).parent() {
         std::fs::create_dir_all(folder).map_err(|error| broken(error.to_string()))?;
     }
+    create_private(Path::new(place)).map_err(|error| broken(error.to_string()))?;
     let connection = Connection::open(place).map_err(|error| broken(error.to_string()))?;
     let version = prepare(&connection).map_err(|error| broken(error.to_string()))?;
     if version > SCHEMA_VERSION {
@@ -110,6 +111,16 @@ fn connect(place: &str) -> Result<Connection, Error> {
         )));
     }
     Ok(connection)
+}
+
+/// Makes the file, if it is not there, for its owner alone; what SQLite keeps beside it is as it
+/// is.
+fn create_private(path: &Path) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map(|_| ())
 }
 
 /// Makes the tables; returns the version of those that are there.

@@ -168,6 +168,12 @@ async fn an_acknowledged_write_is_there_afterwards() {
     for write in writes {
         write.await.unwrap().unwrap();
     }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "others cannot read it");
+    }
     let other = Store::open(place).await.unwrap();
     for n in 0..200 {
         let found = other.chain("me", &n.to_string(), NOW).await.unwrap();

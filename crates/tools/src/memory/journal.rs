@@ -1,6 +1,6 @@
 //! Memories as JSON lines: what is left where SQLite cannot be used.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -75,10 +75,7 @@ impl Journal {
     /// Adds a memory; on disk when this returns.
     pub(super) fn append(&self, memory: &NewMemory, created_ms: i64) -> Result<(), ToolError> {
         let append = || {
-            let mut file = OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(&self.path)?;
+            let mut file = private().append(true).open(&self.path)?;
             file.write_all(line(memory, created_ms).as_bytes())?;
             file.sync_data()
         };
@@ -96,7 +93,7 @@ impl Journal {
         let mut new = self.path.clone().into_os_string();
         new.push(".new");
         let rewrite = || {
-            let mut file = File::create(&new)?;
+            let mut file = private().write(true).truncate(true).open(&new)?;
             file.write_all(text.as_bytes())?;
             file.sync_data()?;
             fs::rename(&new, &self.path)
@@ -117,6 +114,15 @@ impl Journal {
             format!("the memory's file {}: {error}", self.path.display()),
         )
     }
+}
+
+/// Makes a file, if it is not there, for its owner alone.
+pub(super) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
 }
 
 fn line(memory: &NewMemory, created_ms: i64) -> String {

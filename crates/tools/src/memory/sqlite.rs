@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 
-use super::journal::Journal;
+use super::journal::{Journal, private};
 use super::{MAX_MEMORIES, NewMemory, Recalled, rank};
 use crate::{ErrorKind, ToolError};
 
@@ -397,6 +397,7 @@ fn open_file(path: &Path) -> rusqlite::Result<Connection> {
         // If this fails, so does the next step, and its error says more.
         let _ = std::fs::create_dir_all(parent);
     }
+    let _ = private().append(true).open(path);
     let mut connection = Connection::open(path)?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;

@@ -228,6 +228,12 @@ async fn l6_memory_is_on_disk_at_once_and_flushed_at_the_end() {
     let path = dir.path().join("deep/memory.db");
     let first = Memory::open(&path, None).await.unwrap();
     first.store(memory("kept", 0.5)).await.unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "others cannot read it");
+    }
     // Another process sees it while the first is still open.
     let second = Memory::open(&path, None).await.unwrap();
     assert_eq!(contents(&second, "kept", 0).await, ["kept"]);
