@@ -1,8 +1,11 @@
-//! Measures the engine in this process: `engine_bench MODEL.gguf [THREADS [speeds|gaps|passes|masks]]`.
+//! Measures the engine in this process:
+//! `engine_bench MODEL.gguf [THREADS [speeds|gaps|passes|masks|ahead [DRAFT.gguf]]]`.
 //!
 //! Prints prefill and decode speed of 1 and 8 streams; the gaps between tokens of 4 running
 //! streams while a long prompt arrives; and what two passes cost against one pass of the same
-//! tokens and against two requests; and what share of the decodes' time grammars take. Every figure is the median of several runs, taken in
+//! tokens and against two requests; and what share of the decodes' time
+//! grammars take. `ahead`: what guesses win, by prompt lookup and by a draft model, on answers
+//! that repeat their prompt and on others. Every figure is the median of several runs, taken in
 //! turn, since other work on the machine hits all of them.
 #![expect(
     clippy::print_stdout,
@@ -26,8 +29,8 @@ const ANSWER_TOKENS: u32 = 48;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let usage =
-        "usage: engine_bench MODEL.gguf [THREADS [speeds|gaps|masks|passes [PROMPT_TOKENS..]]]";
+    let usage = "usage: engine_bench MODEL.gguf \
+                 [THREADS [speeds|gaps|masks|passes [PROMPT_TOKENS..]|ahead [DRAFT.gguf]]]";
     let path = PathBuf::from(arguments.next().ok_or(usage)?);
     let threads = match arguments.next() {
         Some(text) => Some(text.parse().map_err(|_| usage)?),
@@ -37,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     options.threads = threads;
     // Nothing is reused: every run computes what it says.
     options.cached_sequences = 0;
-    let engine = Engine::load(options)?;
+    let engine = Engine::load(options.clone())?;
     let info = engine.info();
     println!(
         "{} ({}), {} threads",
@@ -54,12 +57,73 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("speeds") => bench.speeds()?,
         Some("gaps") => bench.gaps()?,
         Some("masks") => bench.masks()?,
+        Some("ahead") => ahead(options, bench, arguments.next().map(PathBuf::from))?,
         Some("passes") => {
             let given: Result<Vec<usize>, _> = arguments.map(|text| text.parse()).collect();
             let given = given.map_err(|_| usage)?;
             bench.passes(if given.is_empty() { &PROMPTS } else { &given })?;
         }
         Some(_) => return Err(usage.into()),
+    }
+    Ok(())
+}
+
+/// A text to repeat with a small change, and one to write freely.
+const TASKS: [(&str, &str); 2] = [
+    (
+        "repeats",
+        "Repeat this list of fruit three times, word for word: apple, banana, cherry, date, \
+         elderberry, fig, grape, lemon, mango, orange, papaya, quince.",
+    ),
+    (
+        "writes",
+        "Write a short story about a river that forgets its way.",
+    ),
+];
+
+/// What guesses win: the same greedy answers with and without them.
+fn ahead(mut options: EngineOptions, plain: Bench, draft: Option<PathBuf>) -> Result<(), Error> {
+    println!("\nguesses, greedy answers of 96 tokens (medians of {ROUNDS} rounds)");
+    println!(
+        "{:>14} {:>8} {:>12} {:>8} {:>8} {:>8}",
+        "guesses", "task", "tokens/s", "steps", "guessed", "met"
+    );
+    tasks("none", &plain.engine)?;
+    drop(plain);
+    options.prompt_lookup_tokens = 8;
+    tasks("prompt lookup", &Engine::load(options.clone())?)?;
+    if draft.is_some() {
+        options.prompt_lookup_tokens = 0;
+        options.draft_model = draft;
+        tasks("draft model", &Engine::load(options)?)?;
+    }
+    Ok(())
+}
+
+fn tasks(guesses: &str, engine: &Engine) -> Result<(), Error> {
+    for (name, text) in TASKS {
+        let mut speeds = Vec::new();
+        let before = engine.stats();
+        for _ in 0..ROUNDS {
+            let prompt = format!("<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n");
+            let segments = vec![Segment::Markup(prompt)];
+            let mut request = turn(Prompt { segments }, 96);
+            request.sampling.temperature = Some(0.0);
+            let timed = read(engine.generate(request)?);
+            let (Some(first), Some(last)) = (timed.arrivals.first(), timed.arrivals.last()) else {
+                continue;
+            };
+            let n_tokens: u32 = timed.arrivals.iter().skip(1).map(|a| a.1).sum();
+            speeds.push(f64::from(n_tokens) / (last.0 - first.0).as_secs_f64());
+        }
+        let after = engine.stats();
+        println!(
+            "{guesses:>14} {name:>8} {:>12.1} {:>8} {:>8} {:>8}",
+            median(speeds),
+            (after.steps - before.steps) / ROUNDS as u64,
+            (after.drafted_tokens - before.drafted_tokens) / ROUNDS as u64,
+            (after.accepted_tokens - before.accepted_tokens) / ROUNDS as u64,
+        );
     }
     Ok(())
 }

@@ -145,3 +145,29 @@ fn wrong_adapters_are_refused_by_name() {
         assert!(text.contains(expect), "{text}");
     }
 }
+
+/// The draft is the model without the adapter, which would say other things.
+#[test]
+fn a_draft_that_disagrees_changes_no_text() {
+    let ask = |engine: &Engine| {
+        [
+            "Count from 1 to 20.",
+            "Say the days of the week.",
+            "Repeat: a b c d e f g.",
+        ]
+        .map(|text| {
+            let mut turn = request(chat(text), 40);
+            turn.sampling.temperature = Some(0.0);
+            turn.lora = Some("one".to_owned());
+            run(engine, turn).answer
+        })
+    };
+    let plain = {
+        let Adapted { alone, _folder } = &adapted(|_| ());
+        ask(&alone.engine)
+    };
+    let Adapted { alone, _folder } = &adapted(|options| options.draft_model = Some(real_model()));
+    assert_eq!(ask(&alone.engine), plain);
+    let stats = alone.engine.stats();
+    assert!(stats.drafted_tokens > stats.accepted_tokens, "{stats:?}");
+}
