@@ -1,3 +1,4 @@
+use std::error::Error as StdError;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rmcp::ServiceExt;
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, ResourceContents};
-use rmcp::service::{Peer, RoleClient, RunningService, ServiceError};
+use rmcp::service::{ClientInitializeError, Peer, RoleClient, RunningService, ServiceError};
 use rmcp::transport::streamable_http_client::{
     StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
 };
@@ -93,7 +94,7 @@ impl McpServer {
                     })?;
                     ().serve(started)
                         .await
-                        .map_err(|error| unavailable(name, &error))
+                        .map_err(|error| unavailable(name, connecting(&error)))
                 }
                 McpTarget::Url(url) => {
                     let config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
@@ -101,7 +102,7 @@ impl McpServer {
                     let transport = StreamableHttpClientTransport::with_client(http, config);
                     ().serve(transport)
                         .await
-                        .map_err(|error| unavailable(name, &error))
+                        .map_err(|error| unavailable(name, connecting(&error)))
                 }
             }
         };
@@ -129,7 +130,7 @@ impl McpServer {
         let offered = tokio::time::timeout(CONNECT, offered).await;
         let offered = offered
             .map_err(|_| unavailable(&self.name, &"its list of tools has not come within 30 s"))?;
-        let mut offered = offered.map_err(|error| unavailable(&self.name, &error))?;
+        let mut offered = offered.map_err(|error| unavailable(&self.name, root_cause(&error)))?;
         let mut n_tools = 0;
         for (remote_name, spec) in std::mem::take(&mut offered.tools) {
             let tool = McpTool {
@@ -190,7 +191,7 @@ impl Tool for McpTool {
                 }
                 // What the server says of the call is for the model.
                 Err(ServiceError::McpError(error)) => Err(ToolError::failed(error.message)),
-                Err(error) => Err(unavailable(&self.server, &error)),
+                Err(error) => Err(unavailable(&self.server, root_cause(&error))),
             }
         }
         .boxed()
@@ -235,6 +236,22 @@ fn http_client() -> Result<reqwest::Client, reqwest::Error> {
         .connect_timeout(CONNECT)
         .redirect(reqwest::redirect::Policy::none())
         .build()
+}
+
+/// Why a server could not be connected to.
+fn connecting(error: &ClientInitializeError) -> &dyn StdError {
+    match error {
+        ClientInitializeError::TransportError { error, .. } => root_cause(error),
+        other => root_cause(other),
+    }
+}
+
+/// The last cause of an error: those above it name types of the program and no facts.
+fn root_cause<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a dyn StdError {
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
 }
 
 fn unavailable(name: &str, reason: &dyn std::fmt::Display) -> ToolError {

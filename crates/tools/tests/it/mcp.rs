@@ -149,6 +149,8 @@ async fn servers_that_are_none_are_errors() {
                 .to_string()
                 .starts_with("the tool server `none` cannot be used: ")
         );
+        // Types of the program tell a person nothing.
+        assert!(!error.to_string().contains("::"), "{error}");
     }
     assert_eq!(McpTarget::from_text("  "), None);
 }
