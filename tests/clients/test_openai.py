@@ -51,6 +51,27 @@ def test_a_stream_is_the_whole_answer_in_pieces(client: OpenAI) -> None:
     assert usage is not None and usage.completion_tokens > 0
 
 
+def test_logprobs_are_those_of_the_content(client: OpenAI) -> None:
+    asked = {"model": "local", "messages": QUESTION, "extra_body": {"max_thinking_tokens": 8}}
+    asked |= {"logprobs": True, "top_logprobs": 3}
+    choice = client.chat.completions.create(**asked).choices[0]
+    tokens = choice.logprobs.content
+    assert bytes(b for t in tokens for b in t.bytes).decode().strip() == choice.message.content
+    assert all(t.logprob <= 0 and len(t.top_logprobs) == 3 for t in tokens)
+    streamed = []
+    for chunk in client.chat.completions.create(**asked, stream=True):
+        for piece in chunk.choices:
+            streamed += piece.logprobs.content if piece.logprobs else []
+    words = [token.token for token in streamed if token.token.strip()]
+    assert words == [token.token for token in tokens if token.token.strip()]
+    completion = client.completions.create(model="local", prompt="One, two,", logprobs=2)
+    told = completion.choices[0].logprobs
+    assert "".join(told.tokens) == completion.choices[0].text
+    assert len(told.tokens) == len(told.token_logprobs) == len(told.top_logprobs)
+    with pytest.raises(openai.BadRequestError, match="top_logprobs"):
+        client.chat.completions.create(**(asked | {"top_logprobs": 21}))
+
+
 def test_the_streaming_helper(client: OpenAI) -> None:
     asked = {"model": "local", "messages": QUESTION, "tools": [FUNCTION]}
     with client.chat.completions.stream(**asked, tool_choice="required") as stream:
