@@ -351,7 +351,7 @@ async fn b11_hermes_injection() {
         shown.contains("<tool_call>") && shown.contains("<tool_response>"),
         "{shown}"
     );
-    // X16: results as a user's text although the tools are offered structured.
+    // Row X16: results as a user's text although the tools are offered structured.
     ask(
         &provider(&server, "openai", "    tool_result_role: user\n"),
         messages,

@@ -70,7 +70,8 @@ async fn b12_request_on_the_wire() {
     );
 }
 
-// Rows B5, B6, B13: the documented reply as the client's message.
+// Rows B5, B6, B13, X2, X10: the documented reply as the client's message; there is always a
+// client, and `content_mode` says whether its text keeps the thought.
 #[tokio::test]
 async fn b13_documented_reply_becomes_the_documented_message() {
     let server = play(vec![documented()]).await;

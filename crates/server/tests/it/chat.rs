@@ -31,7 +31,7 @@ fn chunks(reply: &Reply) -> Vec<Value> {
         .collect()
 }
 
-/// Rows B5, B8: reasoning beside the answer, real usage, what the client named.
+/// Rows B5, B8, L3: reasoning beside the answer, real usage, what the client named.
 #[tokio::test]
 async fn a_whole_answer() {
     let message = json!({"role": "assistant", "content": "4", "reasoning": "2 and 2"});
@@ -106,6 +106,25 @@ async fn a_stream() {
             assert_eq!(chunks.last().unwrap()["usage"]["total_tokens"], 14);
         }
     }
+}
+
+// Row L3: a thought in the text is held back while it streams, however it is cut.
+#[tokio::test]
+async fn l3_a_thought_in_the_text_is_held_back() {
+    let pieces = ["<thi", "nk>sec", "ret</th", "ink>", "H", "i <b", ">"];
+    let deltas = pieces.map(|piece| json!({ "content": piece }));
+    let server = start(vec![streamed(&deltas, "stop")]).await;
+    let chunks = chunks(&server.ask(PATH, &hi(json!({"stream": true}))).await);
+    let said = |field: &str| -> String {
+        let deltas = chunks
+            .iter()
+            .map(|chunk| &chunk["choices"][0]["delta"][field]);
+        deltas.filter_map(Value::as_str).collect()
+    };
+    assert_eq!(
+        (said("reasoning_content"), said("content")),
+        ("secret".to_owned(), "Hi <b>".to_owned())
+    );
 }
 
 /// `n` answers are as many turns, and the prompt counts once.
