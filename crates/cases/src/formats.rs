@@ -41,6 +41,7 @@ pub(crate) fn run(case: &Value) -> Verdict {
         syntax: TurnSyntax::new(reasoning, tools),
         prompt_opened: case["start_in_thinking"].as_bool(),
         thinking_off: false,
+        answer_is_bound: false,
         calls: CallRules {
             tools: tools_of(case),
             // These lines compare what the model wrote.

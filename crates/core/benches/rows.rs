@@ -165,6 +165,7 @@ pub fn options(row: &Row) -> TurnParserOptions {
         ),
         prompt_opened: Some(false),
         thinking_off: false,
+        answer_is_bound: false,
         calls: CallRules {
             tools: Some(Arc::new(ToolSet::new([tool()]))),
             limits,

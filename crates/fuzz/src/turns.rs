@@ -196,6 +196,7 @@ impl Turns {
             ),
             prompt_opened: *random.pick(&[None, Some(false), Some(true)]),
             thinking_off: random.one_in(8),
+            answer_is_bound: false,
             calls: CallRules {
                 tools: (!random.one_in(8)).then(|| Arc::new(ToolSet::new(tools()))),
                 choice: random

@@ -184,6 +184,7 @@ pub(crate) fn split(case: &Value) -> Verdict {
         syntax: TurnSyntax::new(reasoning, ToolSyntax::none()),
         prompt_opened: input["prompt_opened"].as_bool(),
         thinking_off: input["thinking_enabled"] == false,
+        answer_is_bound: false,
         ..TurnParserOptions::default()
     };
     let (bytes, own) = bytes_of(input);
@@ -201,6 +202,7 @@ pub(crate) fn extract(case: &Value) -> Verdict {
         syntax: TurnSyntax::new(reasoning.unwrap_or_else(ReasoningSyntax::think_tags), tools),
         prompt_opened: prompt_opened(input),
         thinking_off: input["thinking_enabled"] == false,
+        answer_is_bound: false,
         calls: call_rules_of(input),
     };
     let (bytes, own) = bytes_of(input);
@@ -236,6 +238,7 @@ pub(crate) fn split_channels(case: &Value) -> Verdict {
         ),
         prompt_opened: input["prompt_opened"].as_bool(),
         thinking_off: false,
+        answer_is_bound: false,
         calls: call_rules_of(input),
     };
     let (bytes, own) = bytes_of(input);

@@ -148,6 +148,7 @@ fn plan_of(input: &Value) -> Result<TurnPlan, String> {
             calls: call_rules_of(input),
             prompt_opened: input["prompt_opened"].as_bool(),
             thinking_off: input["thinking_enabled"] == false,
+            answer_is_bound: false,
         },
     })
 }

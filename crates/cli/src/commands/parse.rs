@@ -88,6 +88,7 @@ fn options(args: &ParseArgs, own: &[ToolDialect]) -> Result<TurnParserOptions, F
         syntax: TurnSyntax::new(reasoning, tools),
         prompt_opened: args.prompt_opened.then_some(true),
         thinking_off: false,
+        answer_is_bound: false,
         calls: CallRules {
             tools: args.tools.is_some().then(|| Arc::new(ToolSet::new(specs))),
             choice,

@@ -147,7 +147,8 @@ pub struct Request {
     /// Asks for the probabilities of the answer's tokens, each with so many alternatives (0 to
     /// [`MAX_TOP_LOGPROBS`]).
     pub logprobs: Option<u32>,
-    /// The caller's stop strings; they apply to the answer only.
+    /// The caller's stop strings; they apply to the answer only, and to none that is demanded
+    /// to be a call or of a form.
     pub stop: Vec<String>,
     /// Extra variables for the chat template.
     pub template_kwargs: Vec<(String, Value)>,
@@ -200,6 +201,12 @@ impl Request {
             ResponseFormat::JsonObject => Some(json!({"type": "object"})),
             ResponseFormat::JsonSchema { schema, .. } => Some(schema.clone()),
         }
+    }
+
+    /// True if a call or a form is demanded: then no stop string may cut the answer.
+    #[must_use]
+    pub fn demands_form(&self) -> bool {
+        self.tool_choice.forces_call() || self.response_format != ResponseFormat::Text
     }
 
     /// Checks what no backend could carry out.

@@ -178,6 +178,11 @@ impl TwoPass {
         } else if plan.closed_by_template {
             options.prompt_opened = Some(false);
         }
+        if options.answer_is_bound && matches!(plan.budget, TurnBudget::OnePass { .. }) {
+            // Without a budget nothing closes a block that the template opened: the grammar
+            // holds from the first token on.
+            options.prompt_opened = Some(false);
+        }
         let mut turn = Self {
             parser: TurnParser::new(options),
             stops: StopMatcher::new(plan.stop.clone()),
@@ -541,6 +546,15 @@ impl TwoPass {
 }
 
 impl TurnPlan {
+    /// Says that a grammar binds the answer, from its first character on. A form is text then:
+    /// nothing is looked for in it, and no marker of a call ends it.
+    pub fn bind_answer(&mut self) {
+        if !self.only_calls {
+            self.parser.answer_is_bound = true;
+            self.call_stop = None;
+        }
+    }
+
     fn budget_is_zero(&self) -> bool {
         matches!(
             self.budget,

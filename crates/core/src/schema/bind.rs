@@ -9,7 +9,8 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use super::forms::{close_objects, rewrite};
-use super::numbers::narrow_numbers;
+use super::numbers::{is_inexact, narrow_numbers};
+use super::references;
 
 /// Keywords that no grammar binds here.
 const UNBOUND: [&str; 10] = [
@@ -39,8 +40,20 @@ pub struct UnboundKeyword {
 /// What fits the result fits `schema`.
 #[must_use]
 pub fn for_grammar(schema: &Value) -> Value {
-    let mut bound = narrow_numbers(&close_objects(schema));
+    let mut bound = tightened(&close_objects(schema));
+    for path in references::visit_all(schema, &mut |_, _| {}) {
+        if let Some(part) = bound.pointer_mut(&path) {
+            *part = tightened(part);
+        }
+    }
+    bound
+}
+
+/// What is misread in the schemas inside one, in words that are not.
+fn tightened(schema: &Value) -> Value {
+    let mut bound = narrow_numbers(schema);
     rewrite(&mut bound, &mut |members| {
+        whole_counts(members);
         if let Some(Value::Array(values)) = members.get_mut("enum")
             && !values.iter().all(is_inexact)
         {
@@ -55,7 +68,7 @@ pub fn for_grammar(schema: &Value) -> Value {
 #[must_use]
 pub fn unbound_keywords(schema: &Value) -> Vec<UnboundKeyword> {
     let mut found = Vec::new();
-    visit(schema, &mut String::new(), &mut |members, path| {
+    references::visit_all(schema, &mut |members, path| {
         let mut add = |keyword| {
             let path = path.to_owned();
             found.push(UnboundKeyword { keyword, path });
@@ -85,44 +98,67 @@ pub fn unbound_keywords(schema: &Value) -> Vec<UnboundKeyword> {
         if values.is_some_and(|values| !values.is_empty() && values.iter().all(is_inexact)) {
             add("enum");
         }
+        if members.get("multipleOf").is_some_and(has_many_digits) {
+            add("multipleOf");
+        }
+        // How draft 4 spells an exclusive bound.
+        for keyword in ["exclusiveMinimum", "exclusiveMaximum"] {
+            if members.get(keyword) == Some(&Value::Bool(true)) {
+                add(keyword);
+            }
+        }
     });
+    let endless = references::endless(schema);
+    found.extend(endless.map(|path| UnboundKeyword {
+        keyword: "$ref",
+        path,
+    }));
     found
 }
 
-/// Calls `look` with every schema inside `schema` and its JSON pointer, outermost first.
-fn visit(schema: &Value, path: &mut String, look: &mut impl FnMut(&Map<String, Value>, &str)) {
-    let Value::Object(members) = schema else {
-        return;
-    };
-    look(members, path);
-    let len = path.len();
-    let mut within = |steps: &[&str], schema: &Value| {
-        for step in steps {
-            path.push('/');
-            path.push_str(&step.replace('~', "~0").replace('/', "~1"));
-        }
-        visit(schema, path, look);
-        path.truncate(len);
-    };
-    for (key, value) in members {
-        match (key.as_str(), value) {
-            (
-                "properties" | "$defs" | "definitions" | "patternProperties",
-                Value::Object(named),
-            ) => {
-                for (name, schema) in named {
-                    within(&[key, name], schema);
-                }
-            }
-            ("anyOf" | "oneOf" | "allOf" | "prefixItems" | "items", Value::Array(list)) => {
-                for (idx, schema) in list.iter().enumerate() {
-                    within(&[key, &idx.to_string()], schema);
-                }
-            }
-            ("items" | "additionalProperties", schema) => within(&[key], schema),
-            _ => {}
+/// Counts written as `2.0` in the way in which the grammar engine reads them.
+fn whole_counts(members: &mut Map<String, Value>) {
+    const COUNTS: [&str; 6] = [
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "minProperties",
+        "maxProperties",
+    ];
+    for keyword in COUNTS {
+        if let Some(count) = members.get_mut(keyword)
+            && let Some(number) = count.as_f64().filter(|_| count.is_f64())
+            && number.fract() == 0.0
+            && (0.0..=f64::from(u32::MAX)).contains(&number)
+        {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "whole and in range"
+            )]
+            let whole = number as u64;
+            *count = Value::from(whole);
         }
     }
+}
+
+/// True for a `multipleOf` with more digits than the grammar engine counts in: it multiplies
+/// by ten until nothing is left behind the point, and counts in 32 bits.
+fn has_many_digits(step: &Value) -> bool {
+    const MAX_PLACES: i32 = 9;
+    let Some(mut units) = step.as_f64() else {
+        return false;
+    };
+    let mut places = 0;
+    while units.fract() != 0.0 {
+        units *= 10.0;
+        places += 1;
+        if places > MAX_PLACES {
+            return true;
+        }
+    }
+    units * 10_f64.powi(places) > f64::from(u32::MAX)
 }
 
 /// True if the grammar engine counts the members of such an object: none that is listed is
@@ -153,28 +189,13 @@ fn counts_members(members: &Map<String, Value>) -> bool {
 fn are_disjoint(root: &Value, options: &[Value]) -> bool {
     let options: Vec<&Value> = options
         .iter()
-        .map(|option| resolved(root, option))
+        .map(|option| references::resolved(root, option))
         .collect();
     let mut pairs = options
         .iter()
         .enumerate()
         .flat_map(|(idx, a)| options[idx + 1..].iter().map(move |b| (a, b)));
     pairs.all(|(a, b)| has_other_type(a, b) || has_other_tag(root, a, b))
-}
-
-/// What a local reference leads to.
-fn resolved<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
-    const MAX_STEPS: usize = 8;
-    let mut schema = schema;
-    for _ in 0..MAX_STEPS {
-        let reference = schema.get("$ref").and_then(Value::as_str);
-        let target = reference.and_then(|to| root.pointer(to.strip_prefix('#')?));
-        let Some(target) = target else {
-            break;
-        };
-        schema = target;
-    }
-    schema
 }
 
 /// The values that a schema lists.
@@ -229,7 +250,7 @@ fn has_other_tag(root: &Value, a: &Value, b: &Value) -> bool {
         let required = schema.get("required")?.as_array()?;
         let is_object = schema.get("type").and_then(Value::as_str) == Some("object");
         let is_required = required.iter().any(|r| r == name);
-        let member = resolved(root, schema.get("properties")?.get(name)?);
+        let member = references::resolved(root, schema.get("properties")?.get(name)?);
         let values = listed(member)?.into_iter().cloned().collect();
         (is_object && is_required).then_some(values)
     };
@@ -240,18 +261,6 @@ fn has_other_tag(root: &Value, a: &Value, b: &Value) -> bool {
             _ => false,
         })
     })
-}
-
-/// True for a whole number that no float holds.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    reason = "the loss is what is looked for; the values are below 2^65"
-)]
-fn is_inexact(value: &Value) -> bool {
-    let whole = value.as_i64().map(i128::from);
-    let whole = whole.or_else(|| value.as_u64().map(i128::from));
-    whole.is_some_and(|n| (n as f64) as i128 != n)
 }
 
 /// Bounds the digits behind a second's point: a model at a high temperature finds no end.
@@ -276,12 +285,20 @@ mod tests {
         assert_eq!(for_grammar(&listed), expect);
         let time = for_grammar(&json!({"format": "time"}));
         assert!(time["pattern"].is_string(), "{time}");
+        let counted = json!({"minLength": 2.0, "maxItems": 2.5});
+        let expect = json!({"minLength": 2, "maxItems": 2.5});
+        assert_eq!(for_grammar(&counted), expect);
+        let open = json!({"properties": {"a": {}}, "required": ["a", "b"]});
+        assert_eq!(for_grammar(&open), open);
+        let hidden = json!({"items": {"$ref": "#/x-more"}, "x-more": {"minLength": 2.0}});
+        let hidden = for_grammar(&hidden);
+        assert!(hidden["x-more"]["minLength"].is_u64(), "{hidden}");
     }
 
     #[test]
     fn m5_what_no_grammar_binds_is_named_with_its_place() {
         let tag = |name: &str| json!({"type": "object", "properties": {"t": {"const": name}}, "required": ["t"]});
-        let rows: [(Value, &[(&str, &str)]); 10] = [
+        let rows: [(Value, &[(&str, &str)]); 19] = [
             (
                 json!({"type": "object", "properties": {"a": {"not": {}}}}),
                 &[("not", "/properties/a")],
@@ -312,6 +329,36 @@ mod tests {
             (
                 json!({"anyOf": [{"const": 9_007_199_254_740_993_u64}]}),
                 &[("const", "/anyOf/0")],
+            ),
+            (
+                json!({"const": {"x": [9_007_199_254_740_993_u64]}}),
+                &[("const", "")],
+            ),
+            (
+                json!({"properties": {"a": {"$ref": "#/x-more/q%20r"}}, "x-more": {"q r": {"not": {}}}}),
+                &[("not", "/x-more/q r")],
+            ),
+            (
+                json!({"items": {"$ref": "#here"}, "x-more": [{"$anchor": "here", "contains": {}}]}),
+                &[("contains", "/x-more/0")],
+            ),
+            (
+                json!({"$defs": {"a": {"not": {}}}, "items": {"$ref": "#/$defs/a"}}),
+                &[("not", "/$defs/a")],
+            ),
+            (
+                json!({"minimum": 3, "exclusiveMinimum": true}),
+                &[("exclusiveMinimum", "")],
+            ),
+            (json!({"multipleOf": 1e-10}), &[("multipleOf", "")]),
+            (json!({"multipleOf": 0.01}), &[]),
+            (
+                json!({"type": "object", "properties": {"n": {"$ref": "#"}}, "required": ["n"]}),
+                &[("$ref", "/properties/n")],
+            ),
+            (
+                json!({"type": "object", "properties": {"n": {"anyOf": [{"$ref": "#"}, {}]}}, "required": ["n"]}),
+                &[],
             ),
         ];
         for (schema, expect) in rows {

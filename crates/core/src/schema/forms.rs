@@ -81,8 +81,8 @@ pub fn keywords_used(schema: &Value, keywords: &[&'static str]) -> Vec<&'static 
 }
 
 /// Closes every object that lists its members and says nothing of others, so that a model
-/// that is bound by the schema cannot invent or repeat members. What fits the result fits
-/// `schema`.
+/// that is bound by the schema cannot invent or repeat members. One that demands a member
+/// beside the listed ones stays open. What fits the result fits `schema`.
 #[must_use]
 pub fn close_objects(schema: &Value) -> Value {
     const OPEN: [&str; 7] = [
@@ -98,14 +98,22 @@ pub fn close_objects(schema: &Value) -> Value {
     // A member that `allOf` names beside another schema is unknown to that one.
     if keywords_used(schema, &["allOf"]).is_empty() {
         rewrite(&mut closed, &mut |members| {
-            if members.contains_key("properties")
-                && !OPEN.iter().any(|key| members.contains_key(*key))
-            {
+            if lists_all_required(members) && !OPEN.iter().any(|key| members.contains_key(*key)) {
                 members.insert("additionalProperties".to_owned(), Value::Bool(false));
             }
         });
     }
     closed
+}
+
+/// True if the object lists members, those that it demands among them.
+fn lists_all_required(members: &Map<String, Value>) -> bool {
+    let Some(Value::Object(listed)) = members.get("properties") else {
+        return members.contains_key("properties");
+    };
+    let required = members.get("required").and_then(Value::as_array);
+    let mut names = required.into_iter().flatten().filter_map(Value::as_str);
+    names.all(|name| listed.contains_key(name))
 }
 
 /// The schema with OpenAPI's `nullable: true` in JSON Schema's words.
@@ -157,7 +165,7 @@ pub(super) fn rewrite(schema: &mut Value, change: &mut impl FnMut(&mut Map<Strin
                     rewrite(schema, change);
                 }
             }
-            ("items" | "additionalProperties" | "not" | "contains", value) => {
+            ("items" | "additionalItems" | "additionalProperties" | "not" | "contains", value) => {
                 rewrite(value, change)
             }
             _ => {}

@@ -8,6 +8,7 @@ mod bind;
 mod coerce;
 mod forms;
 mod numbers;
+mod references;
 
 use std::collections::HashSet;
 use std::fmt;

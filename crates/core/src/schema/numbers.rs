@@ -27,9 +27,13 @@ pub(super) fn narrow_numbers(schema: &Value) -> Value {
         if !has_bound {
             return;
         }
-        match members.get("type").and_then(Value::as_str) {
-            Some("integer") => narrow_integer(members),
-            _ => narrow_number(members),
+        let has_type = |name: &str| match members.get("type") {
+            Some(Value::Array(names)) => names.iter().any(|known| known == name),
+            one => one.is_some_and(|one| one == name),
+        };
+        match has_type("integer") && !has_type("number") {
+            true => narrow_integer(members),
+            false => narrow_number(members),
         }
     });
     narrowed
@@ -62,16 +66,18 @@ fn narrow_integer(members: &mut Map<String, Value>) {
 
 fn narrow_number(members: &mut Map<String, Value>) {
     let read = |key: &str| members.get(key).and_then(Value::as_f64);
+    let inwards = |key: &str, round: Round| members.get(key).and_then(|n| double(n, round));
     let hair = |bound: f64| bound.abs().max(1.0) * HAIR;
     let larger = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
     let smaller = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::min);
     let low = read("exclusiveMinimum").map(|low| low + hair(low));
     let high = read("exclusiveMaximum").map(|high| high - hair(high));
-    if low.is_none() && high.is_none() {
+    let is_kept = |key: &str| !members.get(key).is_some_and(is_inexact);
+    if low.is_none() && high.is_none() && is_kept("minimum") && is_kept("maximum") {
         return;
     }
-    let low = larger(low, read("minimum"));
-    let high = smaller(high, read("maximum"));
+    let low = larger(low, inwards("minimum", Round::Up));
+    let high = smaller(high, inwards("maximum", Round::Down));
     if low.zip(high).is_some_and(|(low, high)| low > high) {
         return;
     }
@@ -113,6 +119,40 @@ fn bound(members: &Map<String, Value>, key: &str, round: Round) -> Option<i128> 
         reason = "saturates, far beyond 64 bits"
     )]
     Some(number as i128)
+}
+
+/// The double next to a number on this side of it.
+#[expect(clippy::cast_possible_truncation, reason = "below 2^65")]
+fn double(value: &Value, round: Round) -> Option<f64> {
+    let near = value.as_f64()?;
+    let Some(whole) = whole(value) else {
+        return Some(near);
+    };
+    let at = near as i128;
+    Some(match round {
+        Round::Up if at < whole => near.next_up(),
+        Round::Down if at > whole => near.next_down(),
+        _ => near,
+    })
+}
+
+fn whole(value: &Value) -> Option<i128> {
+    let signed = value.as_i64().map(i128::from);
+    signed.or_else(|| value.as_u64().map(i128::from))
+}
+
+/// True for a whole number that no double holds, and for what holds one.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "the loss is what is looked for; the values are below 2^65"
+)]
+pub(super) fn is_inexact(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(is_inexact),
+        Value::Object(members) => members.values().any(is_inexact),
+        number => whole(number).is_some_and(|n| (n as f64) as i128 != n),
+    }
 }
 
 /// The smallest integer from `low` on that a double and 64 bits hold.
@@ -161,6 +201,18 @@ mod tests {
             (
                 json!({"type": "integer", "minimum": 5, "maximum": 1}),
                 json!({"type": "integer", "minimum": 5, "maximum": 1}),
+            ),
+            (
+                json!({"type": ["integer", "null"], "minimum": big, "maximum": big + 6}),
+                json!({"type": ["integer", "null"], "minimum": big + 1, "maximum": big + 5}),
+            ),
+            (
+                json!({"type": "number", "minimum": big, "maximum": big + 6}),
+                json!({"type": "number", "minimum": 9_007_199_254_740_994.0, "maximum": 9_007_199_254_740_998.0}),
+            ),
+            (
+                json!({"minimum": -big, "exclusiveMaximum": 1}),
+                json!({"minimum": -9_007_199_254_740_992.0, "maximum": 1.0 - 1e-9}),
             ),
             (
                 json!({"type": "number", "minimum": 0.1, "maximum": 1}),

@@ -124,6 +124,15 @@ impl JsonBoundary {
         matches!(self.state, State::Text { .. })
     }
 
+    /// True in an object from where a member may begin to the end of its key.
+    #[must_use]
+    pub fn in_key(&self) -> bool {
+        matches!(
+            self.state,
+            State::Key | State::Text { is_key: true } | State::Literal { is_key: true }
+        )
+    }
+
     /// How many brackets are open.
     #[must_use]
     pub fn depth(&self) -> usize {

@@ -19,6 +19,7 @@ pub(crate) fn options(reasoning: &str, tools: &str, specs: Vec<ToolSpec>) -> Tur
         ),
         prompt_opened: Some(false),
         thinking_off: false,
+        answer_is_bound: false,
         calls: CallRules {
             tools: Some(Arc::new(ToolSet::new(specs))),
             choice: ToolChoice::Auto,

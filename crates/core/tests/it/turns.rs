@@ -1,6 +1,6 @@
 //! Turns as data: `testdata/turns/*.jsonl`, one case per line.
 //!
-//! `{name, rows, reasoning?, tools?, opened?, off?, choice?, stop?, stop_string?, taken?,
+//! `{name, rows, reasoning?, tools?, opened?, off?, bound?, choice?, stop?, stop_string?, taken?,
 //! limits?, input, expect}`; only the keys of `expect` that are present are checked. The
 //! tools of all cases are `f(x: integer, s: string, b: boolean, l: array, o: object)`,
 //! `get(city: string, required)` and `none()`.
@@ -47,6 +47,7 @@ fn check(case: &Value) {
         Some(opened) => opened.as_bool(),
     };
     options.thinking_off = case["off"] == true;
+    options.answer_is_bound = case["bound"] == true;
     options.calls.choice = match &case["choice"] {
         Value::String(word) if word == "none" => ToolChoice::None,
         Value::String(word) if word == "required" => ToolChoice::Required,

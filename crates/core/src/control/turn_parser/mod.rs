@@ -48,6 +48,9 @@ pub struct TurnParserOptions {
     pub prompt_opened: Option<bool>,
     /// True if thinking was switched off for the request: then nothing is split.
     pub thinking_off: bool,
+    /// True if a grammar binds the answer to a form: then all of it is text, and no tag or
+    /// call is looked for in it.
+    pub answer_is_bound: bool,
     /// What may be called, ids that are taken, limits.
     pub calls: CallRules,
 }
@@ -66,6 +69,7 @@ pub struct TurnParser {
     syntax: TurnSyntax,
     prompt_opened: Option<bool>,
     thinking_off: bool,
+    answer_is_bound: bool,
     tools_off: bool,
     in_text: Arc<Markers>,
     in_reasoning: Arc<Markers>,
@@ -142,14 +146,15 @@ impl TurnParser {
             syntax,
             prompt_opened,
             thinking_off,
+            answer_is_bound,
             calls,
         } = options;
         let reasoning = syntax.reasoning();
         let tools_off = calls.choice == ToolChoice::None;
         let splits = !thinking_off || reasoning.bare_close_when_off;
-        let channels = syntax
-            .tools()
-            .channel
+        let channel = syntax.tools().channel;
+        let channels = channel
+            .filter(|_| !answer_is_bound || prompt_opened == Some(true))
             .map(|kind| ChannelReader::new(kind, prompt_opened == Some(true), false));
         let mode = match prompt_opened {
             _ if channels.is_some() => Mode::Channels,
@@ -163,6 +168,7 @@ impl TurnParser {
             in_reasoning: syntax.in_reasoning(!tools_off),
             prompt_opened,
             thinking_off,
+            answer_is_bound,
             tools_off,
             raw_blocks: match tools_off {
                 true => Arc::default(),
@@ -358,6 +364,7 @@ impl TurnParser {
     fn run(&mut self, held: &str, at_end: bool, out: &mut Vec<Event>) {
         loop {
             let step = match self.mode {
+                Mode::Text if self.answer_is_bound => self.step_bound(held, out),
                 Mode::Text => self.step_text(held, at_end, out),
                 Mode::Reasoning { pair } => self.step_reasoning(held, pair, at_end, out),
                 Mode::Block => self.step_block(held, at_end, out),

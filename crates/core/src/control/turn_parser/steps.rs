@@ -55,6 +55,13 @@ impl TurnParser {
         Step::Wait
     }
 
+    /// An answer of a demanded form: what stands in its strings is data.
+    pub(super) fn step_bound(&mut self, held: &str, out: &mut Vec<Event>) -> Step {
+        self.show_text(&held[self.pos..], out);
+        self.pos = held.len();
+        Step::Wait
+    }
+
     fn match_text(&self, held: &str, at: usize, at_end: bool) -> MarkerMatch {
         if self.absolute(at) < self.literal_until {
             return MarkerMatch::No;
