@@ -225,7 +225,7 @@ impl Engine {
         // A prompt far too long is refused by its bytes: tokenising it could take seconds.
         let least = inner.vocab.least_tokens(&request.prompt);
         if least > inner.limit_tokens {
-            return Err(prompt_too_long(least, inner.limit_tokens));
+            return Err(prompt_too_long("at least ", least, inner.limit_tokens));
         }
         let prompt = inner.vocab.tokenize_prompt(&request.prompt)?;
         if prompt.is_empty() {
@@ -239,7 +239,7 @@ impl Engine {
         let reserve = if close.is_empty() { 1 } else { close.len() + 2 };
         let limit = inner.limit_tokens.saturating_sub(reserve);
         if prompt.len() > limit {
-            return Err(prompt_too_long(prompt.len(), limit));
+            return Err(prompt_too_long("", prompt.len(), limit));
         }
         let source = match &request.recite {
             Some(text) => Source::Script {
@@ -356,14 +356,15 @@ fn check_request(request: &GenerateRequest) -> Result<(), Error> {
     Ok(())
 }
 
-fn prompt_too_long(prompt_tokens: usize, limit_tokens: usize) -> Error {
+/// `how` stands before the number: one that is only a lower bound says so.
+fn prompt_too_long(how: &str, prompt_tokens: usize, limit_tokens: usize) -> Error {
     let clamp = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Error::new(
         ErrorKind::PromptTooLong {
             prompt_tokens: clamp(prompt_tokens),
             limit_tokens: clamp(limit_tokens),
         },
-        format!("the prompt has {prompt_tokens} tokens, allowed here: {limit_tokens}"),
+        format!("the prompt has {how}{prompt_tokens} tokens, allowed here: {limit_tokens}"),
     )
 }
 

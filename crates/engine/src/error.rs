@@ -31,15 +31,17 @@ pub enum ErrorKind {
     BadRequest,
     /// The prompt leaves no room for an answer.
     PromptTooLong {
-        /// Its length.
+        /// Its length; of one far too long, whose text says so, a lower bound of it.
         prompt_tokens: u32,
         /// The longest prompt that this request could have had.
         limit_tokens: u32,
     },
     /// Too many requests wait already. Try again later.
     QueueFull,
-    /// The grammar does not compile.
+    /// The grammar does not compile, or cannot go on.
     BadGrammar,
+    /// The grammar is longer than any that is taken.
+    GrammarTooLarge,
     /// The KV cache has no room left for this stream although nothing else uses it.
     ContextFull,
     /// The engine was dropped or its thread ended.

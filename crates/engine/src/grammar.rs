@@ -58,7 +58,7 @@ impl GrammarCompiler {
         let text = &grammar.lark;
         if text.len() > GRAMMAR_LIMIT_BYTES {
             return Err(Error::new(
-                ErrorKind::BadGrammar,
+                ErrorKind::GrammarTooLarge,
                 format!(
                     "the grammar has {} bytes, allowed: {GRAMMAR_LIMIT_BYTES}",
                     text.len()
@@ -156,6 +156,7 @@ pub(crate) struct GrammarRule {
     matcher: Matcher,
     names: MemberNames,
     is_lazy: bool,
+    is_optional: bool,
     /// Time that was spent here since it was last asked for.
     spent: Duration,
 }
@@ -165,6 +166,7 @@ fn rule_of(matcher: Matcher, grammar: &Grammar) -> GrammarRule {
         matcher,
         names: MemberNames::new(grammar.opens_at.as_deref()),
         is_lazy: grammar.opens_at.is_some(),
+        is_optional: grammar.is_optional,
         spent: Duration::ZERO,
     }
 }
@@ -173,6 +175,11 @@ impl GrammarRule {
     /// True if all of the answer is bound.
     pub(crate) fn is_whole(&self) -> bool {
         !self.is_lazy
+    }
+
+    /// True if the turn can do without.
+    pub(crate) fn is_optional(&self) -> bool {
+        self.is_optional
     }
 
     /// The time that was spent here since the last call.
@@ -193,13 +200,43 @@ impl GrammarRule {
         self.timed(|rule| {
             let n_valid = rule.matcher.validate_tokens(&[token]);
             let is_valid = n_valid.map(|n| n == 1).map_err(|e| broken(&e))?;
-            Ok(is_valid && rule.names.admits(piece))
+            Ok(is_valid && rule.names.admits(piece) && rule.leads_on(token, piece))
         })
     }
 
+    /// False if the grammar leaves no name behind this token, or only one that the object has
+    /// already: llguidance takes the comma before it sees that none is left.
+    fn leads_on(&self, token: TokenId, piece: &[u8]) -> bool {
+        let Some(names) = self.names.open_key(piece) else {
+            return true;
+        };
+        let mut ahead = self.matcher.clone();
+        if ahead.consume_token(token).is_err() {
+            return true;
+        }
+        let forced = ahead.compute_ff_bytes();
+        if !names.admits(&forced) {
+            return false;
+        }
+        // Masks are dear: one for each comma.
+        if !piece.contains(&b',') {
+            return true;
+        }
+        let tokens = ahead
+            .tok_env()
+            .map(|env| env.tok_trie().greedy_tokenize(&forced));
+        tokens.is_ok_and(|tokens| ahead.consume_tokens(&tokens).is_ok())
+            && (ahead.is_stopped() || ahead.compute_mask().is_ok())
+    }
+
     /// How many of these tokens may come next, one after the other.
-    pub(crate) fn n_allowed(&mut self, tokens: &[TokenId]) -> Result<usize, Error> {
-        self.timed(|rule| rule.matcher.validate_tokens(tokens).map_err(|e| broken(&e)))
+    pub(crate) fn n_allowed(&mut self, tokens: &[TokenId], vocab: &Vocab) -> Result<usize, Error> {
+        self.timed(|rule| {
+            let n_valid = rule.matcher.validate_tokens(tokens);
+            let n_valid = n_valid.map_err(|e| broken(&e))?;
+            let pieces = tokens[..n_valid].iter().map(|&token| vocab.piece(token));
+            Ok(rule.names.n_admitted(pieces))
+        })
     }
 
     /// What has to come next.

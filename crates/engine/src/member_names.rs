@@ -36,6 +36,27 @@ impl MemberNames {
         !bytes.contains(&b'"') || self.clone().push(bytes)
     }
 
+    /// What is known behind these bytes, if a member's key is open there and its object has
+    /// members: then the name may become one of theirs.
+    pub(crate) fn open_key(&self, bytes: &[u8]) -> Option<Self> {
+        let in_key = |names: &Self| names.json.as_ref().is_some_and(JsonBoundary::in_key);
+        // A key opens behind a comma.
+        if !in_key(self) && !bytes.contains(&b',') {
+            return None;
+        }
+        let mut names = self.clone();
+        names.push(bytes);
+        let level = names.json.as_ref()?.depth();
+        let has_members = names.seen.get(level).is_some_and(|seen| !seen.is_empty());
+        (has_members && in_key(&names)).then_some(names)
+    }
+
+    /// How many of these pieces may follow each other, by what [`Self::admits`] each.
+    pub(crate) fn n_admitted<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> usize {
+        let mut names = self.clone();
+        pieces.take_while(|piece| names.push(piece)).count()
+    }
+
     /// Reads on; false if an object got a member twice.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         let mut rest = bytes;
@@ -109,6 +130,27 @@ mod tests {
         assert!(names.push(br#"{"a": 1, "a": 2} <<ca"#));
         assert!(names.push(br#"ll> {"a": 1}</call> {"a": 1, "a": 2}"#));
         assert!(!names.push(br#"<call>{"a": 1, "a""#));
+    }
+
+    #[test]
+    fn m5_a_key_is_open_from_the_comma_to_its_end() {
+        let rows = [
+            (r#"{""#, "a", false),
+            (r#"{"a": 1"#, ",", true),
+            (r#"{"a": 1"#, r#", "b"#, true),
+            (r#"{"a": 1"#, r#", "b":"#, false),
+            (r#"{"a": 1, "b"#, "c", true),
+            (r#"{"a": [1"#, ",", false),
+            (r#"{"a": "x"#, ",", false),
+            (r#"{"a": {"#, "\"", false),
+            (r#"{"a": {"b": 1}"#, ",", true),
+        ];
+        for (text, piece, expect) in rows {
+            let mut names = MemberNames::default();
+            names.push(text.as_bytes());
+            let open = names.open_key(piece.as_bytes());
+            assert_eq!(open.is_some(), expect, "{text} {piece}");
+        }
     }
 
     #[test]

@@ -69,6 +69,9 @@ pub struct Grammar {
     /// A free answer may end with a call inside the thought, and only what is bound is kept
     /// from naming a member twice.
     pub opens_at: Option<String>,
+    /// Whether the turn goes on unbound where the grammar cannot go on, as one of endless
+    /// recursion cannot; [`Outcome::grammar_failure`] tells. False: the turn fails.
+    pub is_optional: bool,
 }
 
 impl Grammar {
@@ -78,6 +81,7 @@ impl Grammar {
         Self {
             lark: lark.into(),
             opens_at: None,
+            is_optional: false,
         }
     }
 }
@@ -114,4 +118,6 @@ pub struct Outcome {
     pub thinking_truncated: bool,
     /// The model ended its turn inside the thought, and the close was supplied.
     pub ended_in_thought: bool,
+    /// Why an optional grammar was dropped within the turn.
+    pub grammar_failure: Option<String>,
 }

@@ -268,7 +268,7 @@ pub fn plan_request(
     let parallel_tool_calls = options
         .parallel_tool_calls
         .unwrap_or(!config.decisions.single_tool_call_block && !forced);
-    let request = Request {
+    let mut request = Request {
         // Chat services get their own history, which their wire makes fit.
         messages: match hosts_template {
             true => replay(messages, config.replay_policy(), &reasoning_syntax(config)),
@@ -293,6 +293,9 @@ pub fn plan_request(
         session: options.session,
     };
     request.check()?;
+    if request.demands_form() {
+        request.stop.clear();
+    }
     Ok(request)
 }
 

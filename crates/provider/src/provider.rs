@@ -213,6 +213,13 @@ impl Provider {
         &self.fallbacks
     }
 
+    /// The most turns that the provider itself can have under way or waiting at one time;
+    /// `None` if that is not known.
+    #[must_use]
+    pub fn most_turns(&self) -> Option<usize> {
+        self.backend.most_turns()
+    }
+
     /// Starts a turn here or nowhere.
     pub(crate) async fn alone(&self, request: Request) -> Result<TurnStream, ProviderError> {
         let budget = request.budget;

@@ -34,7 +34,7 @@ impl Turn {
                 spelled(&text, tokens, vocab)
             }
         };
-        let n_valid = grammar.n_allowed(&tokens)?;
+        let n_valid = grammar.n_allowed(&tokens, vocab)?;
         for &token in tokens.iter().take(n_valid.min(FORCED_LIMIT)) {
             if self.has_ended() {
                 break;

@@ -78,6 +78,8 @@ pub(crate) struct Turn {
     close_tag: &'static str,
     close: Vec<TokenId>,
     grammar: Option<GrammarRule>,
+    /// Why the grammar was dropped.
+    grammar_failure: Option<String>,
     source: Source,
     logprobs: Option<u32>,
     text: Text,
@@ -152,6 +154,7 @@ impl Turn {
             close_tag,
             close: parts.close,
             grammar: parts.grammar,
+            grammar_failure: None,
             source: parts.source,
             logprobs: parts.logprobs,
             text: Text::new(parts.stop),
@@ -270,9 +273,25 @@ impl Turn {
         vocab: &Vocab,
         out: &Sender,
     ) {
-        if let Err(e) = self.try_advance(logits, candidates, vocab, out) {
+        let mut done = self.try_advance(logits, candidates, vocab, out);
+        if let Err(e) = done {
+            let unbound = self.unbind(e);
+            done = unbound.and_then(|()| self.try_advance(logits, candidates, vocab, out));
+        }
+        if let Err(e) = done {
             self.end = Some(Err(e));
         }
+    }
+
+    /// Goes on without a grammar that cannot go on, if the turn can do without.
+    fn unbind(&mut self, error: Error) -> Result<(), Error> {
+        let is_optional = self.grammar.as_ref().is_some_and(GrammarRule::is_optional);
+        if !is_optional || error.kind() != ErrorKind::BadGrammar {
+            return Err(error);
+        }
+        self.grammar = None;
+        self.grammar_failure = Some(error.to_string());
+        Ok(())
     }
 
     fn try_advance(
@@ -346,9 +365,13 @@ impl Turn {
             None => false,
         };
         if !may_end {
+            let kind = match self.grammar {
+                Some(_) => ErrorKind::BadGrammar,
+                None => ErrorKind::Internal,
+            };
             return Err(Error::new(
-                ErrorKind::Internal,
-                "no token is allowed here: the grammar and the model's vocabulary do not fit",
+                kind,
+                "the grammar cannot go on: no token is allowed here",
             ));
         }
         self.end = Some(Ok(StopReason::EndTurn));
@@ -450,8 +473,11 @@ impl Turn {
         let mut is_complete = false;
         if phase == Phase::Answering {
             if let Some(grammar) = &mut self.grammar {
-                grammar.take(token, piece)?;
-                is_complete = grammar.is_complete();
+                let taken = grammar.take(token, piece);
+                is_complete = taken.is_ok() && grammar.is_complete();
+                if let Err(e) = taken {
+                    self.unbind(e)?;
+                }
             }
             if !self.is_answered {
                 self.head.extend_from_slice(piece);

@@ -71,6 +71,7 @@ impl Turn {
             usage,
             thinking_truncated: truncated || self.context_cut,
             ended_in_thought: self.ended_in_thought,
+            grammar_failure: self.grammar_failure.clone(),
         }
     }
 

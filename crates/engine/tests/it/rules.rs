@@ -8,7 +8,7 @@ use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptio
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::schema::CompiledSchema;
 use twopass_core::tool_parser::{CallRules, DIALECTS, ToolDialect, ToolSet, dialect};
-use twopass_core::tool_prompt::{CallFormat, call_grammar};
+use twopass_core::tool_prompt::{CallFormat, call_grammar, form_grammar};
 use twopass_engine::{ErrorKind, GenerateRequest, Grammar};
 
 use crate::support::{Alone, CLOSE, chat, prompt, qwen3, real, request, run, thinking};
@@ -398,6 +398,10 @@ fn a_prompt_over_the_context_is_refused_with_both_numbers() {
     };
     assert!(prompt_tokens > 8192 && limit_tokens < 8192);
     assert!(error.to_string().contains(&prompt_tokens.to_string()));
+    // Refused before it is counted.
+    let turn = request(prompt(&"word ".repeat(600_000)), 5);
+    let error = engine.generate(turn).unwrap_err().to_string();
+    assert!(error.contains("has at least "), "{error}");
 }
 
 #[test]
@@ -412,4 +416,58 @@ fn penalties_and_greedy_are_accepted() {
         ..Sampling::default()
     };
     assert!(!run(engine, turn).answer.is_empty());
+}
+
+/// Names that the grammar forces are looked at as drawn ones are: an object whose only name
+/// is taken ends.
+#[test]
+fn m5_forced_names_come_once() {
+    let forms = [
+        serde_json::json!({
+            "type": "object", "patternProperties": {"^b$": {"const": 7}},
+            "additionalProperties": false, "required": ["b"],
+        }),
+        serde_json::json!({
+            "type": "object", "patternProperties": {"^(foo|bar)$": {"const": 7}},
+            "additionalProperties": false, "required": ["foo", "bar"],
+        }),
+    ];
+    let Alone { engine, .. } = &qwen3();
+    for form in forms {
+        for seed in 0..6 {
+            let mut turn = request(chat("q"), 200);
+            turn.sampling.seed = Some(seed);
+            turn.sampling.temperature = Some(2.0);
+            turn.grammar = grammar(&form_grammar(&form));
+            let seen = run(engine, turn);
+            let value: serde_json::Value = serde_json::from_str(&seen.answer)
+                .unwrap_or_else(|e| panic!("{e}: {:?} {:?}", seen.answer, seen.outcome.stop));
+            let n_names = seen.answer.matches("\": 7").count();
+            assert_eq!(n_names, value.as_object().unwrap().len(), "{}", seen.answer);
+        }
+    }
+}
+
+/// A recursion without end compiles and breaks while it is written: a turn that can do without
+/// the grammar goes on.
+#[test]
+fn m5_a_grammar_that_cannot_go_on_fails_the_turn_or_is_dropped() {
+    let Alone { engine, .. } = &qwen3();
+    let form = serde_json::json!({
+        "type": "object", "properties": {"n": {"$ref": "#"}}, "required": ["n"],
+    });
+    for is_optional in [false, true] {
+        let mut turn = request(chat("q"), 60);
+        turn.grammar = Some(Grammar {
+            is_optional,
+            ..Grammar::whole(form_grammar(&form))
+        });
+        let seen = run(engine, turn);
+        let failure = &seen.outcome.grammar_failure;
+        assert_eq!(failure.is_some(), is_optional, "{failure:?}");
+        match &seen.outcome.stop {
+            Ok(_) => assert!(is_optional && seen.n_tokens > 0, "{:?}", seen.answer),
+            Err(e) => assert!(!is_optional && e.kind() == ErrorKind::BadGrammar, "{e}"),
+        }
+    }
 }

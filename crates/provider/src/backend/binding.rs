@@ -1,21 +1,32 @@
 //! Grammars of demanded calls and forms, made sure of before the turn begins.
 
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use twopass_core::chat::{Diagnostic, DiagnosticKind, Request, ResponseFormat, ToolChoice};
 use twopass_core::control::{OnUnboundSchema, TextModel, TurnSettings, demanded_grammar};
 use twopass_core::tool_prompt::{LazyGrammar, call_grammar, form_grammar};
-use twopass_engine::{Engine, ErrorKind as EngineErrorKind, Grammar};
+use twopass_engine::{Engine, Error as EngineError, ErrorKind as EngineErrorKind, Grammar};
 
 use super::embedded::engine_error;
 use crate::{ErrorKind, ProviderError};
 
 /// Most keywords that are tried when one is to blame.
 const MAX_TRIALS: usize = 256;
+/// How long a request may look for the keywords to blame, all its schemas together; afterwards
+/// only the tool or form is named.
+const SEARCH_TIME: Duration = Duration::from_millis(400);
+/// How often a search looks whether another one is over.
+const SEARCH_POLL: Duration = Duration::from_millis(5);
+/// Held by the one search that runs in this process: each trial is a compilation.
+static SEARCH: Mutex<()> = Mutex::new(());
 
 /// The grammar that a turn is bound by, or the reason why there is none.
 ///
 /// Where a schema does not compile and the policy is to check, the tools at fault are bound to
-/// objects of any kind, a form to nothing; the notes say so.
+/// objects of any kind, a form to nothing; the notes say so. May take a while: not for threads
+/// that serve others.
 ///
 /// # Errors
 /// A schema does not compile and the policy is to refuse: names the parameter, the tool and
@@ -26,15 +37,19 @@ pub(super) fn bind(
     request: &Request,
     (model, settings): (&TextModel, &TurnSettings),
 ) -> Result<(Option<Grammar>, Vec<Diagnostic>), ProviderError> {
-    let error = match compiled(engine, grammar.clone()) {
-        Ok(()) => return Ok((Some(Grammar::whole(grammar)), Vec::new())),
-        Err(error) => error,
-    };
-    if error.kind() != EngineErrorKind::BadGrammar {
-        return Err(engine_error(error));
-    }
     let policy = OnUnboundSchema::of_request(request, settings.on_unbound_schema);
     let policy = policy.map_err(ProviderError::from)?;
+    let whole = |lark: String| Grammar {
+        is_optional: policy == OnUnboundSchema::Check,
+        ..Grammar::whole(lark)
+    };
+    let error = match compiled(engine, grammar.clone()) {
+        Ok(()) => return Ok((Some(whole(grammar)), Vec::new())),
+        Err(error) => error,
+    };
+    if !is_of_schema(&error) {
+        return Err(engine_error(error));
+    }
     let faults = faults(engine, request);
     let Some(first) = faults.first() else {
         return Err(engine_error(error));
@@ -55,7 +70,7 @@ pub(super) fn bind(
         Diagnostic::new(DiagnosticKind::Degraded, message)
     });
     let grammar = demanded_grammar(&loose, model, settings);
-    Ok((grammar.map(Grammar::whole), notes.collect()))
+    Ok((grammar.map(whole), notes.collect()))
 }
 
 /// The grammar that binds calls of a free turn; `None` where it does not compile: the calls
@@ -64,8 +79,41 @@ pub(super) fn bind_lazily(engine: &Engine, lazy: LazyGrammar) -> Option<Grammar>
     let grammar = Grammar {
         lark: lazy.lark,
         opens_at: Some(lazy.marker),
+        is_optional: true,
     };
     engine.check_grammar(&grammar).is_ok().then_some(grammar)
+}
+
+/// The parameter and the call or form that a turn was in when its grammar could not go on, by
+/// what it wrote.
+pub(super) fn bound_part(request: &Request, written: &str) -> (String, String) {
+    if !request.tool_choice.forces_call() && request.answer_schema().is_some() {
+        return ("response_format".to_owned(), "the answer".to_owned());
+    }
+    let only = request.tool_choice.only_tool();
+    let tools = request.tools.iter().enumerate();
+    let allowed: Vec<_> = tools
+        .filter(|(_, tool)| only.is_none_or(|name| name == tool.name))
+        .collect();
+    let last = allowed
+        .iter()
+        .max_by_key(|(_, tool)| (written.rfind(&tool.name), tool.name.len()))
+        .filter(|(_, tool)| allowed.len() == 1 || written.contains(&tool.name));
+    match last {
+        Some((idx, tool)) => (
+            format!("tools[{idx}].parameters"),
+            format!("the call of `{}`", tool.name),
+        ),
+        None => ("tools".to_owned(), "a call".to_owned()),
+    }
+}
+
+/// True if a schema is to blame.
+fn is_of_schema(error: &EngineError) -> bool {
+    matches!(
+        error.kind(),
+        EngineErrorKind::BadGrammar | EngineErrorKind::GrammarTooLarge
+    )
 }
 
 /// A schema that no grammar can be made of.
@@ -76,14 +124,15 @@ struct Fault {
     tool_idx: Option<usize>,
 }
 
-fn compiled(engine: &Engine, lark: String) -> Result<(), twopass_engine::Error> {
+fn compiled(engine: &Engine, lark: String) -> Result<(), EngineError> {
     engine.check_grammar(&Grammar::whole(lark))
 }
 
 fn faults(engine: &Engine, request: &Request) -> Vec<Fault> {
+    let until = Instant::now() + SEARCH_TIME;
     if let (false, Some(schema)) = (request.tool_choice.forces_call(), request.answer_schema()) {
         let check = |schema: &Value| compiled(engine, form_grammar(schema));
-        let fault = fault("the answer", &schema, check).map(|message| Fault {
+        let fault = fault("the answer", &schema, until, check).map(|message| Fault {
             param: "response_format".to_owned(),
             message,
             tool_idx: None,
@@ -104,7 +153,7 @@ fn faults(engine: &Engine, request: &Request) -> Vec<Fault> {
             };
             let of = format!("the call of `{}`", tool.name);
             Some(Fault {
-                message: fault(&of, &tool.parameters, check)?,
+                message: fault(&of, &tool.parameters, until, check)?,
                 param: format!("tools[{idx}].parameters"),
                 tool_idx: Some(idx),
             })
@@ -116,10 +165,15 @@ fn faults(engine: &Engine, request: &Request) -> Vec<Fault> {
 fn fault(
     of: &str,
     schema: &Value,
-    check: impl Fn(&Value) -> Result<(), twopass_engine::Error>,
+    until: Instant,
+    check: impl Fn(&Value) -> Result<(), EngineError>,
 ) -> Option<String> {
     let error = check(schema).err()?;
-    let at = keyword_at_fault(schema, |schema| check(schema).is_ok());
+    // What is too large is so for no keyword.
+    let at = match error.kind() {
+        EngineErrorKind::GrammarTooLarge => None,
+        _ => keyword_at_fault(schema, until, |schema| check(schema).is_ok()),
+    };
     let at = at.map_or_else(String::new, |(keyword, path)| match path.as_str() {
         "" => format!(" because of `{keyword}`"),
         path => format!(" because of `{keyword}` at `{path}`"),
@@ -128,18 +182,40 @@ fn fault(
 }
 
 /// The keyword without which a schema compiles, and the JSON pointer of where it stands: an
-/// innermost one, and a type only where nothing else helps.
-fn keyword_at_fault(schema: &Value, compiles: impl Fn(&Value) -> bool) -> Option<(String, String)> {
+/// innermost one, and a type only where nothing else helps. `None` if there is none, or if it
+/// was not found by then.
+fn keyword_at_fault(
+    schema: &Value,
+    until: Instant,
+    compiles: impl Fn(&Value) -> bool,
+) -> Option<(String, String)> {
+    let _alone = search_place(until)?;
     let mut places = Vec::new();
     collect(schema, String::new(), &mut places);
     // So `pattern` is named and not `properties`.
     places
         .sort_by_key(|(keyword, path)| (keyword == "type", usize::MAX - path.matches('/').count()));
-    places.into_iter().take(MAX_TRIALS).find(|(keyword, path)| {
+    let trials = places.into_iter().take(MAX_TRIALS);
+    let mut in_time = trials.take_while(|_| Instant::now() < until);
+    in_time.find(|(keyword, path)| {
         let mut without = schema.clone();
         let members = without.pointer_mut(path).and_then(Value::as_object_mut);
         members.is_some_and(|members| members.shift_remove(keyword).is_some()) && compiles(&without)
     })
+}
+
+/// The place of the one search, unless another one has it until then.
+fn search_place(until: Instant) -> Option<MutexGuard<'static, ()>> {
+    loop {
+        match SEARCH.try_lock() {
+            Ok(place) => return Some(place),
+            Err(TryLockError::Poisoned(place)) => return Some(place.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(SEARCH_POLL);
+            }
+            Err(TryLockError::WouldBlock) => return None,
+        }
+    }
 }
 
 /// Every member of every object, with the pointer of the object, outermost first.
@@ -174,12 +250,16 @@ mod tests {
             "properties": {"a/b": {"anyOf": [{"type": "string", "pattern": "(?=x)"}]}},
         });
         let compiles = |schema: &Value| !schema.to_string().contains("(?=x)");
-        let found = keyword_at_fault(&schema, compiles);
+        let later = Instant::now() + Duration::from_secs(60);
+        let found = keyword_at_fault(&schema, later, compiles);
         let expect = ("pattern".to_owned(), "/properties/a~1b/anyOf/0".to_owned());
         assert_eq!(found, Some(expect));
         assert_eq!(
-            keyword_at_fault(&json!({"type": "object"}), |_| false),
+            keyword_at_fault(&json!({"type": "object"}), later, |_| false),
             None
         );
+        // Out of time nothing is tried.
+        let never = |_: &Value| -> bool { panic!("tried") };
+        assert_eq!(keyword_at_fault(&schema, Instant::now(), never), None);
     }
 }

@@ -15,11 +15,11 @@ use twopass_core::chat::{Diagnostic, DiagnosticKind, PassReport, Request, TurnBu
 use twopass_core::chat_template::Prompt;
 use twopass_core::control::{PassEnd, PassRequest, TextModel, TurnSettings, plan_turn};
 use twopass_engine::{
-    Engine, EngineOptions, EngineStats, ErrorKind as EngineErrorKind, GenerateRequest, Generation,
-    Grammar, ModelInfo, Outcome, Output,
+    Engine, EngineOptions, EngineStats, Error as EngineError, ErrorKind as EngineErrorKind,
+    GenerateRequest, Generation, Grammar, ModelInfo, Outcome, Output,
 };
 
-use super::binding::{bind, bind_lazily};
+use super::binding::{bind, bind_lazily, bound_part};
 use super::text_turn::{PassStep, TextEngine, TextTurn, run_raw, unix_now};
 use super::{Backend, RawRequest, TurnStream};
 use crate::catalogue::Catalogue;
@@ -135,10 +135,16 @@ impl Embedded {
         let loaded = Arc::clone(self.loaded().await?);
         let settings = Arc::clone(&self.settings);
         let recite = self.recital.as_ref().and_then(|recital| recital(&request));
-        let turn = if text_bytes(&request) < LARGE_PROMPT_BYTES {
+        let is_large = text_bytes(&request) >= LARGE_PROMPT_BYTES;
+        // Schemas are compiled, which takes as long as they like.
+        let has_schemas = !request.tools.is_empty() || request.answer_schema().is_some();
+        let turn = if !is_large && !has_schemas {
             begin(&loaded, &settings, request, recite)?
         } else {
-            let place = LARGE_PROMPTS.acquire().await;
+            let place = match is_large {
+                true => LARGE_PROMPTS.acquire().await.ok(),
+                false => None,
+            };
             let work = move || {
                 // Held to the end, also when nobody waits for the turn any more.
                 let _place = place;
@@ -169,6 +175,7 @@ impl Backend for Embedded {
                 lora: None,
                 recite: None,
                 open: None,
+                written: String::new(),
             };
             run_raw(request.pass(), side).await
         }
@@ -223,6 +230,11 @@ impl Backend for Embedded {
         loaded.map_or_else(Vec::new, |loaded| loaded.engine.warnings())
     }
 
+    fn most_turns(&self) -> Option<usize> {
+        let options = engine_options(std::path::Path::new(""), &self.engine);
+        Some(options.max_streams as usize + options.queue_len)
+    }
+
     fn stats(&self) -> Vec<(&'static str, f64)> {
         self.loaded
             .get()
@@ -250,7 +262,9 @@ fn text_bytes(request: &Request) -> usize {
         .tools
         .iter()
         .map(|tool| tool.description.len() + tool.parameters.to_string().len());
-    messages.sum::<usize>() + tools.sum::<usize>()
+    let form = request.answer_schema();
+    let form = form.map_or(0, |schema| schema.to_string().len());
+    messages.sum::<usize>() + tools.sum::<usize>() + form
 }
 
 /// One turn's side of the engine.
@@ -262,6 +276,8 @@ struct Side {
     lora: Option<String>,
     recite: Option<String>,
     open: Option<Generation>,
+    /// What a grammar bound so far: its faults are told by it.
+    written: String,
 }
 
 /// Plans a turn and opens its first pass, so that a prompt that is too long or a full queue
@@ -277,6 +293,9 @@ fn begin(
     if let Some(grammar) = planned.grammar {
         let about = (&loaded.model, settings);
         let (grammar, notes) = bind(&loaded.engine, grammar, &request, about)?;
+        if grammar.is_some() {
+            planned.plan.bind_answer();
+        }
         bound = grammar;
         planned.diagnostics.extend(notes);
     } else if let Some(lazy) = planned.lazy_grammar
@@ -294,6 +313,7 @@ fn begin(
         grammar: bound,
         recite,
         open: None,
+        written: String::new(),
     };
     let mut turn = TextTurn::new(planned.plan, side);
     if let Some(pass) = turn.first_pass(planned.diagnostics) {
@@ -328,11 +348,18 @@ impl TextEngine for Side {
             None => None,
         };
         match output {
-            Some(Output::Text { text, logprobs, .. }) => Ok(PassStep::Text { text, logprobs }),
+            Some(Output::Text { text, logprobs, .. }) => {
+                if self.grammar.is_some() {
+                    self.written.push_str(&text);
+                }
+                Ok(PassStep::Text { text, logprobs })
+            }
             Some(Output::Done(outcome)) => {
                 self.open = None;
-                let note = lowered_cap(&self.request, &outcome.passes);
-                Ok(PassStep::End(Box::new(pass_end(*outcome)?), note))
+                let notes = lowered_cap(&self.request, &outcome.passes).into_iter();
+                let notes = notes.chain(self.dropped_grammar(&outcome)).collect();
+                let end = pass_end(*outcome).map_err(|error| self.pass_error(error))?;
+                Ok(PassStep::End(Box::new(end), notes))
             }
             None => Err(ProviderError::new(
                 ErrorKind::Internal,
@@ -343,6 +370,26 @@ impl TextEngine for Side {
 }
 
 impl Side {
+    /// Says so if a grammar that could not go on was dropped.
+    fn dropped_grammar(&self, outcome: &Outcome) -> Option<Diagnostic> {
+        let why = outcome.grammar_failure.as_ref()?;
+        let (_, of) = bound_part(&self.request, &self.written);
+        let message = format!("{of} is only checked, since it cannot be bound: {why}");
+        Some(Diagnostic::new(DiagnosticKind::Degraded, message))
+    }
+
+    /// An engine's error within a pass, with what the grammar was to bind.
+    fn pass_error(&self, error: EngineError) -> ProviderError {
+        if error.kind() != EngineErrorKind::BadGrammar {
+            return engine_error(error);
+        }
+        let (param, of) = bound_part(&self.request, &self.written);
+        let message = format!("{of} cannot be bound to its schema: {error}");
+        ProviderError::new(ErrorKind::BadRequest, message)
+            .with_source(error)
+            .with_param(&param)
+    }
+
     fn generate(&mut self, pass: PassRequest) -> Result<(), ProviderError> {
         let mut prompt = self.prompt.clone();
         prompt.push_markup(&pass.continuation);
@@ -393,9 +440,9 @@ fn lowered_cap(request: &Request, passes: &[PassReport]) -> Option<Diagnostic> {
     })
 }
 
-fn pass_end(outcome: Outcome) -> Result<PassEnd, ProviderError> {
+fn pass_end(outcome: Outcome) -> Result<PassEnd, EngineError> {
     Ok(PassEnd {
-        stop_reason: outcome.stop.map_err(engine_error)?,
+        stop_reason: outcome.stop?,
         reports: outcome.passes,
         usage: outcome.usage,
         thinking_truncated: outcome.thinking_truncated,
@@ -465,7 +512,9 @@ pub(super) fn engine_error(error: twopass_engine::Error) -> ProviderError {
     let kind = match error.kind() {
         EngineErrorKind::BadModel | EngineErrorKind::UnsupportedCpu => ErrorKind::Model,
         EngineErrorKind::BadOption => ErrorKind::Config,
-        EngineErrorKind::BadRequest | EngineErrorKind::BadGrammar => ErrorKind::BadRequest,
+        EngineErrorKind::BadRequest
+        | EngineErrorKind::BadGrammar
+        | EngineErrorKind::GrammarTooLarge => ErrorKind::BadRequest,
         EngineErrorKind::PromptTooLong { .. } => ErrorKind::ContextLength,
         EngineErrorKind::QueueFull => ErrorKind::QueueFull,
         EngineErrorKind::ContextFull => ErrorKind::Overloaded,
@@ -474,7 +523,7 @@ pub(super) fn engine_error(error: twopass_engine::Error) -> ProviderError {
     let message = error.to_string();
     let param = match error.kind() {
         EngineErrorKind::PromptTooLong { .. } => Some("messages".to_owned()),
-        EngineErrorKind::BadGrammar => Some("tools".to_owned()),
+        EngineErrorKind::BadGrammar | EngineErrorKind::GrammarTooLarge => Some("tools".to_owned()),
         _ => error.param().map(str::to_owned),
     };
     let error = ProviderError::new(kind, message).with_source(error);

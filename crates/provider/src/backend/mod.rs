@@ -137,6 +137,11 @@ pub trait Backend: Send + Sync {
         Vec::new()
     }
 
+    /// The most turns that can be under way or wait at one time; `None` if that is not known.
+    fn most_turns(&self) -> Option<usize> {
+        None
+    }
+
     /// Counters for people and tests, name and value; empty if the backend keeps none.
     fn stats(&self) -> Vec<(&'static str, f64)> {
         Vec::new()

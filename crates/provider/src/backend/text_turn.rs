@@ -33,7 +33,7 @@ pub enum PassStep {
         logprobs: Vec<TokenLogprob>,
     },
     /// The end, and what there is to say about it.
-    End(Box<PassEnd>, Option<Diagnostic>),
+    End(Box<PassEnd>, Vec<Diagnostic>),
 }
 
 impl PassStep {
@@ -110,12 +110,12 @@ impl<E: TextEngine> RawTurn<E> {
                     self.waiting = Some(text);
                     return Ok(TurnItem::Event(Event::Logprobs(logprobs)));
                 }
-                PassStep::End(end, note) => {
+                PassStep::End(end, notes) => {
                     let reply = Reply {
                         stop_reason: end.stop_reason,
                         usage: end.usage,
                         passes: end.reports,
-                        diagnostics: note.into_iter().collect(),
+                        diagnostics: notes,
                         ..std::mem::take(&mut self.reply)
                     };
                     return Ok(TurnItem::Done(Box::new(reply)));
@@ -195,8 +195,8 @@ impl<E: TextEngine + 'static> TextTurn<E> {
                     self.machine.handle_logprobs(logprobs);
                     self.machine.handle_text(&text);
                 }
-                Ok(Some(PassStep::End(end, note))) => {
-                    if let Some(note) = note {
+                Ok(Some(PassStep::End(end, notes))) => {
+                    for note in notes {
                         self.machine.handle_note(note);
                     }
                     self.machine.handle_pass_end(*end);

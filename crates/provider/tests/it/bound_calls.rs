@@ -47,7 +47,7 @@ fn rows() -> Vec<Row> {
     rows.collect()
 }
 
-fn embedded(variable: &str, change: impl FnOnce(&mut ProviderConfig)) -> Embedded {
+pub(crate) fn embedded(variable: &str, change: impl FnOnce(&mut ProviderConfig)) -> Embedded {
     let path = std::env::var(variable).expect("`cargo xtask test` sets it");
     let mut entry = ProviderConfig::with_defaults("local", BackendKind::Embedded, &path);
     entry.engine = EngineConfig {
@@ -263,6 +263,19 @@ async fn m5_unbound_keywords_are_refused_or_checked() {
             object(json!({"type": "array", "minItems": 3, "maxItems": 2})),
             "`minItems` at `/properties/a`",
         ),
+        (
+            object(json!({"type": "number", "multipleOf": 1e-10})),
+            "`multipleOf` at `/properties/a`",
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}),
+            "`$ref` at `/properties/a`",
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"$ref": "#/x-more"}},
+                "x-more": {"not": {}}}),
+            "`not` at `/x-more`",
+        ),
     ];
     for (schema, expect) in rows {
         let mut request = demanding(schema.clone());
@@ -293,4 +306,55 @@ async fn m5_unbound_keywords_are_refused_or_checked() {
         let error = reply_of(&refusing, request).await.unwrap_err();
         assert_eq!(error.param(), Some("on_unbound_schema"), "{error}");
     }
+}
+
+/// What fits one value only is written; what a grammar of doubles would let through is not.
+#[tokio::test]
+async fn m5_calls_fit_what_is_easily_read_wrongly() {
+    let model = embedded("TWOPASS_TEST_QWEN3", |_| {});
+    let big = 9_007_199_254_740_993_u64;
+    let object =
+        |member: Value| json!({"type": "object", "properties": {"a": member}, "required": ["a"]});
+    let rows = [
+        object(json!({"type": ["integer", "null"], "minimum": big, "maximum": big + 6})),
+        object(json!({"type": "number", "minimum": big, "maximum": big + 6})),
+        object(json!({"type": "string", "minLength": 2.0, "maxLength": 2.0})),
+        json!({"type": "object", "properties": {"a": {"const": 1}}, "required": ["a", "b"],
+            "patternProperties": {"^b$": {"const": 2}}}),
+        json!({"type": "object", "properties": {"a": {"const": 1}}, "required": ["a", "b"],
+            "maxProperties": 2}),
+    ];
+    for schema in rows {
+        let fault = fault(&model, demanding(schema.clone()), &schema).await;
+        assert_eq!(fault, None, "{schema}");
+    }
+}
+
+/// A grammar that breaks while it is written names its tool, or the turn goes on without.
+#[tokio::test]
+async fn m5_a_call_that_cannot_go_on_is_named_or_only_checked() {
+    // No member is demanded twice, so that the recursion shows only while it is written.
+    let schema = json!({"type": "object", "properties": {"n": {"$ref": "#/$defs/a"}},
+        "required": ["n"],
+        "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]},
+            "b": {"type": "object", "properties": {"n": {"$ref": "#/$defs/a"}}, "required": ["n"]}}});
+    let mut request = demanding(schema);
+    request.budget = TurnBudget::OnePass {
+        max_tokens: Some(60),
+    };
+    let refusing = embedded("TWOPASS_TEST_QWEN3", |_| {});
+    let error = reply_of(&refusing, request.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadRequest, "{error}");
+    assert_eq!(error.param(), Some("tools[0].parameters"), "{error}");
+    assert!(error.to_string().contains("the call of `act`"), "{error}");
+    let checking = embedded("TWOPASS_TEST_QWEN3", |entry| {
+        entry.decisions.on_unbound_schema = OnUnboundSchema::Check;
+    });
+    let reply = reply_of(&checking, request).await.unwrap();
+    let notes = &reply.diagnostics;
+    let mut kinds = notes.iter().map(|note| note.kind);
+    assert!(
+        kinds.any(|kind| kind == DiagnosticKind::Degraded),
+        "{notes:?}"
+    );
 }

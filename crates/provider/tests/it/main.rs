@@ -10,6 +10,7 @@ use twopass_replay::{Answer, Pace, Server};
 
 #[cfg(feature = "embedded")]
 mod bound_calls;
+mod bound_forms;
 mod catalogue;
 mod chat;
 mod chat_choices;

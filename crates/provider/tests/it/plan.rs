@@ -1,6 +1,8 @@
 //! Caps and modes as a table. Rows A5, A9, A10, B2, B16, M10, X1, X18.
 
-use twopass_core::chat::{Message, Role, ThinkTag, ToolSpec, TurnBudget};
+use twopass_core::chat::{
+    Message, ResponseFormat, Role, ThinkTag, ToolChoice, ToolSpec, TurnBudget,
+};
 use twopass_provider::config::{BackendKind, ProviderConfig, TwoPassMode};
 use twopass_provider::plan::{CallOptions, Thinking, plan_budget, plan_request};
 
@@ -297,6 +299,21 @@ fn a5_values_of_the_call_win_and_faults_are_named() {
         (Some(0.3), Some(2))
     );
     assert_eq!(request.stop, ["A"]);
+    // Row M5: no stop string cuts what is demanded.
+    for (tool_choice, response_format) in [
+        (ToolChoice::Required, ResponseFormat::Text),
+        (ToolChoice::Auto, ResponseFormat::JsonObject),
+    ] {
+        let options = CallOptions {
+            tools: vec![tool("f")],
+            tool_choice,
+            response_format,
+            stop: Some(vec!["}".to_owned()]),
+            ..CallOptions::default()
+        };
+        let request = plan_request(&config, hello.clone(), options).unwrap();
+        assert!(request.stop.is_empty(), "{:?}", request.stop);
+    }
     assert_eq!(
         request.template_kwargs,
         [("y".to_owned(), 2.into()), ("x".to_owned(), 3.into())]

@@ -187,7 +187,7 @@ impl TextEngine for Side {
 
     async fn next(&mut self) -> Result<PassStep, ProviderError> {
         let Some(pass) = &mut self.open else {
-            return Ok(PassStep::End(Box::default(), None));
+            return Ok(PassStep::End(Box::default(), Vec::new()));
         };
         let pause = |name: &str| pass.entry[name].as_u64().map(Duration::from_millis);
         let first = pause("first_token_delay_ms").filter(|_| !pass.began);
@@ -203,7 +203,7 @@ impl TextEngine for Side {
             return Err(fault);
         }
         let end = pass_end(pass, self.n_prompt);
-        Ok(PassStep::End(Box::new(end), None))
+        Ok(PassStep::End(Box::new(end), Vec::new()))
     }
 }
 

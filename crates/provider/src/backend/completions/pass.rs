@@ -222,7 +222,7 @@ impl Side {
         };
         let note = (!notes.is_empty())
             .then(|| Diagnostic::new(DiagnosticKind::Degraded, notes.join("; ")));
-        Ok(PassStep::End(Box::new(end), note))
+        Ok(PassStep::End(Box::new(end), note.into_iter().collect()))
     }
 
     /// Takes over the very tokens of a thought, without those of a matched closing tag or of
