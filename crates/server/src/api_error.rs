@@ -31,7 +31,7 @@ pub(crate) enum ApiErrorKind {
     ToolChoiceViolation,
     /// The answer has not the form that was demanded.
     SchemaViolation,
-    /// A call was shown before it failed its checks.
+    /// A call was shown before it failed its checks, or nothing but such calls came.
     InvalidToolCall,
     /// Text was shown before it turned out to be reasoning.
     Reclassified,

@@ -23,6 +23,7 @@ use twopass_provider::config::{BackendKind, ParsingFormat, ProviderConfig};
 use twopass_provider::{Provider, TurnItem, TurnStream};
 
 use crate::api_error::{ApiError, ApiErrorKind};
+use crate::enforce::invalid_call;
 
 /// The most habits that are remembered; beyond them all are forgotten.
 const MAX_HABITS: usize = 4096;
@@ -261,9 +262,8 @@ impl Certain {
                     && call.kind != CallErrorKind::TruncatedToolCall =>
             {
                 self.is_over = true;
-                let name = call.name.as_deref().unwrap_or_default();
-                let message = format!("the call of `{name}` is invalid: {}", call.message);
-                return Err(ApiError::new(ApiErrorKind::InvalidToolCall, message));
+                let kind = ApiErrorKind::InvalidToolCall;
+                return Err(ApiError::new(kind, invalid_call(call)));
             }
             _ => {}
         }

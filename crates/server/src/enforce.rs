@@ -5,9 +5,13 @@
 //! checked all the same. A whole answer that fails is asked for once more, with what was wrong;
 //! a second failure is an error, and so is one at the end of a stream. An answer that the cap
 //! or a filter cut is passed on: its finish reason tells.
+//!
+//! A turn that is nothing but invalid calls is an error, demanded or not (row M7). Beside text
+//! or valid calls they are listed; but a call that a stream announced cannot be taken back.
 
 use twopass_core::chat::{
-    BadRequest, DiagnosticKind, Message, Reply, Request, ResponseFormat, Role, StopReason, Usage,
+    BadRequest, DiagnosticKind, InvalidToolCall, Message, Reply, Request, ResponseFormat, Role,
+    StopReason, Usage,
 };
 use twopass_core::schema::CompiledSchema;
 use twopass_provider::{ErrorKind, Planned, Provider};
@@ -77,7 +81,9 @@ impl Demands {
             return Ok(provider.generate(request).await?);
         }
         if !self.forces_call && self.form.is_none() {
-            return passed(provider.generate(request).await?);
+            let reply = provider.generate(request).await?;
+            self.check(&reply)?;
+            return Ok(reply);
         }
         let mut again = request.clone();
         let mut first = passed(provider.generate(request).await?)?;
@@ -131,6 +137,14 @@ impl Demands {
                 message: format!("a tool call is required, but {why}"),
             });
         }
+        if let Some(call) = reply.invalid_tool_calls.first()
+            && reply.content.trim().is_empty()
+        {
+            return Err(Lack {
+                kind: ApiErrorKind::InvalidToolCall,
+                message: invalid_call(call),
+            });
+        }
         let Some(form) = &self.form else {
             return Ok(());
         };
@@ -173,6 +187,12 @@ impl Form {
             }
         }
     }
+}
+
+/// What is said of a call that failed its checks, where it cannot be passed on.
+pub(crate) fn invalid_call(call: &InvalidToolCall) -> String {
+    let name = call.name.as_deref().unwrap_or_default();
+    format!("the call of `{name}` is invalid: {}", call.message)
 }
 
 /// The reply, unless its second pass failed: without an answer that is an error (row D14).

@@ -109,6 +109,7 @@ impl Turn {
             .pick(&client.caller, ask.model.as_deref())?
             .clone();
         client.watch.picked(provider.name(), model_id(&provider));
+        check_choices(ask.wishes.n_choices, &provider)?;
         let id = new_id();
         let kept = Keeping {
             app: app.clone(),
@@ -215,6 +216,19 @@ impl Turn {
         });
         let encoder = self.face.encoder(self.about);
         Ok(sse_response(select_all(items), encoder, plan))
+    }
+}
+
+/// More answers than there is room for at one time would be refused however often they are
+/// asked for.
+fn check_choices(n_choices: usize, provider: &Provider) -> Result<(), BadRequest> {
+    let most = provider.most_turns();
+    match most.filter(|_| provider.fallbacks().is_empty()) {
+        Some(most) if n_choices > most => Err(BadRequest::new(
+            "n",
+            format!("at most {most} answers at one time here, got {n_choices}"),
+        )),
+        _ => Ok(()),
     }
 }
 

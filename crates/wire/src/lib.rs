@@ -26,6 +26,7 @@ pub mod facts;
 pub mod fault;
 pub mod generate;
 pub mod history;
+mod invalid_calls;
 mod json;
 mod linear;
 mod logprobs;

@@ -321,8 +321,6 @@ async fn m5_calls_fit_what_is_easily_read_wrongly() {
         object(json!({"type": "string", "minLength": 2.0, "maxLength": 2.0})),
         json!({"type": "object", "properties": {"a": {"const": 1}}, "required": ["a", "b"],
             "patternProperties": {"^b$": {"const": 2}}}),
-        json!({"type": "object", "properties": {"a": {"const": 1}}, "required": ["a", "b"],
-            "maxProperties": 2}),
     ];
     for schema in rows {
         let fault = fault(&model, demanding(schema.clone()), &schema).await;

@@ -1,3 +1,4 @@
+use serde_json::Value;
 use twopass_core::chat::{BadRequest, Event, Reply, TokenLogprob};
 use twopass_wire::completions::{
     Completion, CompletionPiece, Prompt, StreamEncoder, decode_request, encode_reply, wants_usage,
@@ -10,21 +11,26 @@ use super::{About, Ask, Encoder, Face, Wishes};
 pub(crate) struct Completions;
 
 /// Fields that would change what is done, with the only value that does not.
-const NOT_DONE: [(&str, &str); 4] = [
+const NOT_DONE: [(&str, &str); 5] = [
     ("n", "1"),
     ("best_of", "1"),
     ("echo", "false"),
     ("suffix", "\"\""),
+    ("response_format", "{\"type\":\"text\"}"),
 ];
 
 impl Face for Completions {
     fn decode(&self, body: &[u8]) -> Result<Ask, BadRequest> {
         let wire = decode_request(body)?;
         for (name, only) in NOT_DONE {
+            let is_other = |json: &str| {
+                let [given, only] = [json, only].map(serde_json::from_str::<Value>);
+                given.ok() != only.ok()
+            };
             if wire
                 .extra
                 .iter()
-                .any(|(known, json)| known == name && json != only)
+                .any(|(known, json)| known == name && is_other(json))
             {
                 return Err(BadRequest::new(
                     name,

@@ -146,6 +146,55 @@ async fn m5_demanded_forms_are_enforced() {
     assert_eq!(reply.error(), "400 bad_request response_format");
 }
 
+/// Row M7: a turn of nothing but invalid calls is an error, whole as streamed; beside text they
+/// are listed with their reason, on every face.
+#[tokio::test]
+async fn m7_invalid_calls_are_never_silently_gone() {
+    let free = json!({"tools": tools()});
+    let invalid = || whole(call(r#"{"a":"x"}"#), "tool_calls");
+    check_demanded(&free, vec![invalid()], "502 invalid_tool_call -", 1).await;
+
+    let mut message = call(r#"{"a":"x"}"#);
+    message["content"] = json!("So");
+    let tool = &tools()[0]["function"];
+    let named = json!({"type": "function", "name": "t", "parameters": tool["parameters"]});
+    let schema = json!({"name": "t", "input_schema": tool["parameters"]});
+    for (path, body, place) in [
+        (CHAT, hi(free.clone()), "/choices/0/message"),
+        (
+            "/v1/responses",
+            json!({"model": "m", "input": "hi", "tools": [named]}),
+            "",
+        ),
+        (
+            "/v1/messages",
+            json!({"model": "m", "max_tokens": 9, "tools": [schema],
+                "messages": [{"role": "user", "content": "hi"}]}),
+            "",
+        ),
+    ] {
+        let server = start(vec![whole(message.clone(), "tool_calls")]).await;
+        let reply = server.ask(path, &body).await;
+        let answer = reply.json();
+        let call = answer.pointer(&format!("{place}/invalid_tool_calls/0"));
+        let call = call.unwrap_or_else(|| panic!("{path}: {answer}"));
+        assert_eq!(call["kind"], "schema_violation", "{path}: {answer}");
+        assert_eq!(call["name"], "t", "{path}");
+        assert!(reply.text().contains("So"), "{path}");
+    }
+    // What a stream announced cannot be taken back.
+    let mut body = hi(free);
+    body["stream"] = json!(true);
+    let mut piece = call(r#"{"a":"x"}"#);
+    piece["tool_calls"][0]["index"] = json!(0);
+    for deltas in [vec![piece.clone()], vec![json!({"content": "So"}), piece]] {
+        let server = start(vec![streamed(&deltas, "tool_calls")]).await;
+        let told = pieces(&server.ask(CHAT, &body).await);
+        let last = told.last().map(String::as_str);
+        assert_eq!(last, Some("||invalid_tool_call"), "{told:?}");
+    }
+}
+
 /// Row M5: a stream that lacks what was demanded ends with an error.
 #[tokio::test]
 async fn m5_streams_are_checked_at_their_end() {

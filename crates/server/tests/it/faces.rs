@@ -212,6 +212,25 @@ async fn messages_show_thinking_on_demand() {
     );
 }
 
+/// What may be asked of a response's input items.
+async fn check_pages(addr: std::net::SocketAddr, id: &str) {
+    for (query, expect) in [
+        ("?limit=1&order=desc", "200"),
+        ("?limit=-1&order=zz", "400 bad_request limit"),
+        ("?limit=101", "400 bad_request limit"),
+        ("?order=zz", "400 bad_request order"),
+        ("?page=2", "400 bad_request page"),
+    ] {
+        let path = format!("/v1/responses/{id}/input_items{query}");
+        let reply = client::get(addr, &path).await;
+        let got = match reply.status {
+            200 => "200".to_owned(),
+            _ => reply.error(),
+        };
+        assert_eq!(got, expect, "{query}");
+    }
+}
+
 /// A response can be gone on from, read, and forgotten, by its own caller.
 #[tokio::test]
 async fn responses_are_stored() {
@@ -261,6 +280,7 @@ async fn responses_are_stored() {
     assert_eq!(read.json(), *second);
     let input = client::get(addr, &format!("/v1/responses/{second_id}/input_items")).await;
     assert_eq!(input.json()["data"][0]["content"], "And one?");
+    check_pages(addr, second_id).await;
     let delete = format!("DELETE /v1/responses/{id} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let deleted = client::send(addr, delete.as_bytes()).await.json();
     assert_eq!(

@@ -307,3 +307,32 @@ async fn bodies_that_break_off_leave_the_server_well() {
     );
     assert_eq!(get(running.addr, "/health").await.status, 200);
 }
+
+/// Fields of the other faces that would change what is done.
+#[tokio::test]
+async fn f5_fields_of_other_faces_are_not_ignored() {
+    let server = start(options()).await;
+    let rows = [
+        (
+            "/v1/completions",
+            r#"{"prompt": "Hi", "response_format": {"type": "json_object"}}"#,
+            "response_format",
+        ),
+        (
+            "/v1/messages",
+            r#"{"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}], "thinking": {"type": "enabled", "budget_tokens": -1}}"#,
+            "thinking.budget_tokens",
+        ),
+        (
+            "/v1/messages",
+            r#"{"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}], "thinking": {"type": "sometimes"}}"#,
+            "thinking.type",
+        ),
+    ];
+    for (path, body, expect) in rows {
+        let reply = send(server.addr, &post(path, body)).await;
+        let text = reply.text();
+        assert_eq!(reply.status, 400, "{path} {body}: {text}");
+        assert!(text.contains(expect), "{path} {body}: {text}");
+    }
+}

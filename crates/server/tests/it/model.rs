@@ -389,3 +389,17 @@ async fn m6_markup_in_a_users_text_stays_text() {
         );
     }
 }
+
+/// What never fits is a bad request, not a matter of time. The model is not even loaded.
+#[tokio::test]
+async fn s4_more_answers_than_there_is_room_for_are_refused_for_good() {
+    let provider = embedded_provider(&qwen3(), engine(2, 2), false);
+    let server = Running::start(options(), vec![provider]).await;
+    let body = json!({"messages": [{"role": "user", "content": "Hi."}], "n": 5});
+    let reply = send(
+        server.addr,
+        &post("/v1/chat/completions", &body.to_string()),
+    )
+    .await;
+    assert_eq!(reply.error(), "400 bad_request n", "{}", reply.text());
+}

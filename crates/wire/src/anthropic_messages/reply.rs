@@ -3,6 +3,7 @@ use twopass_core::chat::{OpaqueItem, OpaqueKind, Reply, StopReason, Usage};
 
 use super::stream::StreamDecoder;
 use crate::fault::Fault;
+use crate::invalid_calls::{INVALID_CALLS, some_invalid_calls};
 use crate::json::{Lenient, Object, array};
 use crate::request::{DecodeContext, ReplyMeta};
 
@@ -60,6 +61,9 @@ pub fn encode_reply(reply: &Reply, meta: &ReplyMeta, with_thinking: bool) -> Str
     body.text("stop_reason", reason);
     body.value("stop_sequence", &sequence);
     body.value("usage", &usage_json(&reply.usage));
+    if let Some(calls) = some_invalid_calls(reply) {
+        body.value(INVALID_CALLS, &calls);
+    }
     body.finish()
 }
 

@@ -5,6 +5,7 @@ use super::reply::{read_usage, signature_of, stop_reason, usage_json};
 use crate::calls::Fragment;
 use crate::error::ErrorBody;
 use crate::fault::Fault;
+use crate::invalid_calls::{INVALID_CALLS, some_invalid_calls};
 use crate::json::{Lenient, string};
 use crate::linear::Linear;
 use crate::openai_chat::read_stop;
@@ -412,11 +413,14 @@ impl StreamEncoder {
         }
         self.close(out);
         let (reason, sequence) = stop_reason(&reply.stop_reason);
-        let delta = json!({
+        let mut delta = json!({
             "type": "message_delta",
             "delta": {"stop_reason": reason, "stop_sequence": sequence},
             "usage": usage_json(&reply.usage),
         });
+        if let Some(calls) = some_invalid_calls(reply) {
+            delta[INVALID_CALLS] = calls;
+        }
         self.event(&delta, out);
         self.event(&json!({"type": "message_stop"}), out);
     }

@@ -6,6 +6,7 @@ use twopass_core::chat::{
 
 use super::InvalidReply;
 use super::request::{encode_call, read_arguments};
+use crate::invalid_calls::invalid_calls_json;
 use crate::json::{Fields, Object, array};
 use crate::logprobs;
 
@@ -33,7 +34,7 @@ pub fn encode_reply(reply: &Reply) -> String {
     }
     object.value("thinking_truncated", &reply.reasoning_truncated.into());
     object.value("usage", &encode_usage(&reply.usage));
-    object.value("invalid_tool_calls", &encode_invalid_calls(reply));
+    object.value("invalid_tool_calls", &invalid_calls_json(reply));
     object.value("diagnostics", &encode_diagnostics(reply));
     let passes: Vec<_> = reply.passes.iter().map(encode_pass).collect();
     object.value("passes", &passes.into());
@@ -48,7 +49,7 @@ pub fn encode_parsed(reply: &Reply) -> String {
     object.text("thinking", &reply.reasoning);
     object.text("content", &reply.content);
     object.raw("tool_calls", &encode_calls(reply));
-    object.value("invalid_tool_calls", &encode_invalid_calls(reply));
+    object.value("invalid_tool_calls", &invalid_calls_json(reply));
     object.value("diagnostics", &encode_diagnostics(reply));
     object.finish()
 }
@@ -172,14 +173,6 @@ fn encode_calls(reply: &Reply) -> String {
     array(&calls)
 }
 
-fn encode_invalid_calls(reply: &Reply) -> Value {
-    reply
-        .invalid_tool_calls
-        .iter()
-        .map(encode_invalid_call)
-        .collect()
-}
-
 fn encode_diagnostics(reply: &Reply) -> Value {
     reply
         .diagnostics
@@ -259,19 +252,6 @@ fn decode_pass(value: &Value) -> PassReport {
             .unwrap_or(0.0),
         stop_reason: decode_stop_reason(text("finish_reason")),
     }
-}
-
-/// An invalid call as it stands in `invalid_tool_calls`. `arguments` is text: it need not
-/// be JSON.
-fn encode_invalid_call(call: &InvalidToolCall) -> Value {
-    json!({
-        "id": call.id,
-        "name": call.name,
-        "arguments": call.arguments,
-        "kind": call.kind.as_str(),
-        "path": call.path,
-        "message": call.message,
-    })
 }
 
 const CALL_ERRORS: [CallErrorKind; 7] = [

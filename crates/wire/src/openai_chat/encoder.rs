@@ -3,6 +3,7 @@ use twopass_core::chat::{Event, Reply, TokenLogprob, Usage};
 use super::reply::{finish_reason, usage_json};
 use super::stream::END_MARKER;
 use crate::error::ErrorBody;
+use crate::invalid_calls::{INVALID_CALLS, some_invalid_calls};
 use crate::json::push_text;
 use crate::logprobs;
 use crate::request::ReplyMeta;
@@ -128,10 +129,16 @@ impl StreamEncoder {
         self.encode_end(&reply.usage, out);
     }
 
-    /// Appends the end of the answer with this number: its finish reason.
+    /// Appends the end of the answer with this number: calls that were invalid, if any, and its
+    /// finish reason.
     pub fn encode_choice_done(&mut self, idx: usize, reply: &Reply, out: &mut String) {
         if self.choices.get(idx).is_some_and(|choice| !choice.began) {
             self.delta(idx, out, |_| {});
+        }
+        if let Some(calls) = some_invalid_calls(reply) {
+            self.delta(idx, out, |out| {
+                out.push_str(&format!("\"{INVALID_CALLS}\":{calls}"));
+            });
         }
         self.piece(out, |out| {
             out.push_str(&format!(

@@ -4,6 +4,7 @@ use twopass_core::chat::{Reply, StopReason, Usage};
 use super::request::encode_call;
 use super::stream::StreamDecoder;
 use crate::fault::Fault;
+use crate::invalid_calls::{INVALID_CALLS, some_invalid_calls};
 use crate::json::{Lenient, Object, array};
 use crate::logprobs;
 use crate::request::{DecodeContext, ReplyMeta};
@@ -60,6 +61,9 @@ fn encode_choice((idx, reply): (usize, &Reply)) -> String {
             .map(|call| encode_call(&call.id, &call.name, call.arguments.as_text(), None))
             .collect();
         message.raw("tool_calls", &array(&calls));
+    }
+    if let Some(calls) = some_invalid_calls(reply) {
+        message.value(INVALID_CALLS, &calls);
     }
     let mut choice = Object::default();
     choice.count("index", idx as u64);

@@ -387,6 +387,9 @@ fn include_usage(fields: &Fields<'_>) -> bool {
         .unwrap_or(false)
 }
 
+/// What `thinking.type` may be. Source: Anthropic's Messages API, read 2026-11.
+const THINKING_TYPES: [&str; 4] = ["enabled", "disabled", "adaptive", "auto"];
+
 /// Reads every outside spelling of how much to think (row M4); the most exact one counts.
 pub(crate) fn read_thinking(fields: &Fields<'_>) -> Result<Thinking, BadRequest> {
     for name in ["max_thinking_tokens", "thinking_token_budget"] {
@@ -394,11 +397,21 @@ pub(crate) fn read_thinking(fields: &Fields<'_>) -> Result<Thinking, BadRequest>
             return Ok(Thinking::Budget(budget));
         }
     }
-    if let Some(thinking) = fields.raw("thinking").and_then(Lenient::read) {
-        let budget = thinking.count("budget_tokens");
-        return Ok(match (thinking.text("type").as_deref(), budget) {
+    if let Some(raw) = fields.raw("thinking").filter(|raw| raw.starts_with('{')) {
+        let thinking = Fields::read(fields.path_of("thinking"), raw)?;
+        let kind = thinking.text("type")?;
+        if let Some(kind) = kind
+            .as_deref()
+            .filter(|kind| !THINKING_TYPES.contains(kind))
+        {
+            let known = THINKING_TYPES.map(|known| format!("`{known}`")).join(", ");
+            let message = format!("must be one of {known}, got `{kind}`");
+            return Err(BadRequest::new(thinking.path_of("type"), message));
+        }
+        let budget = thinking.cap("budget_tokens", 0)?;
+        return Ok(match (kind.as_deref(), budget) {
             (Some("disabled"), _) => Thinking::Off,
-            (_, Some(budget)) => Thinking::Budget(u32::try_from(budget).unwrap_or(u32::MAX)),
+            (_, Some(budget)) => Thinking::Budget(budget),
             _ => match fields.text("reasoning_effort")? {
                 Some(word) => Thinking::from_effort(&word),
                 None => Thinking::On,

@@ -92,7 +92,7 @@ impl StreamEncoder {
             self.close(out);
         }
         let status = Status::of(&reply.stop_reason);
-        let whole = response(&self.meta, status, &self.items, Some(&reply.usage));
+        let whole = response(&self.meta, status, &self.items, Some(reply));
         self.response_event(&format!("response.{}", status.as_str()), &whole, out);
         self.whole = Some(whole);
     }

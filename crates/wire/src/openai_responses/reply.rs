@@ -3,6 +3,7 @@ use twopass_core::chat::{OpaqueKind, Reply, StopReason, Usage};
 
 use super::stream::StreamDecoder;
 use crate::fault::Fault;
+use crate::invalid_calls::{INVALID_CALLS, some_invalid_calls};
 use crate::json::{Lenient, Object, array};
 use crate::request::{DecodeContext, ReplyMeta};
 
@@ -51,12 +52,7 @@ pub fn encode_reply(reply: &Reply, meta: &ReplyMeta) -> String {
             .to_string(),
         );
     }
-    response(
-        meta,
-        Status::of(&reply.stop_reason),
-        &items,
-        Some(&reply.usage),
-    )
+    response(meta, Status::of(&reply.stop_reason), &items, Some(reply))
 }
 
 /// How a response stands.
@@ -94,7 +90,7 @@ pub(super) fn response(
     meta: &ReplyMeta,
     status: Status,
     items: &[String],
-    usage: Option<&Usage>,
+    end: Option<&Reply>,
 ) -> String {
     let mut body = Object::default();
     body.text("id", &meta.id);
@@ -115,7 +111,11 @@ pub(super) fn response(
         let said = meta.echo.iter().find(|(known, _)| known == name);
         body.raw(name, said.map_or(*default, |(_, json)| json));
     }
-    body.value("usage", &usage.map_or(Value::Null, usage_json));
+    let usage = end.map(|reply| usage_json(&reply.usage));
+    body.value("usage", &usage.unwrap_or_default());
+    if let Some(calls) = end.and_then(some_invalid_calls) {
+        body.value(INVALID_CALLS, &calls);
+    }
     body.finish()
 }
 
