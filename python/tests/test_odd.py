@@ -188,3 +188,40 @@ def test_subinterpreters_are_refused() -> None:
 def test_messages_may_be_of_any_kind(config: dict[str, Any]) -> None:
     asked = [("user", "Hi"), HumanMessage(["a", {"type": "text", "text": "b"}])]
     assert LLMProvider(config).invoke(asked)["response"]
+
+
+class Person(BaseModel):
+    """Somebody."""
+
+    name: str
+    age: int
+
+
+def test_a_forced_call_that_does_not_fit_is_an_error() -> None:
+    from langchain_core.exceptions import OutputParserException
+
+    with Upstream() as upstream:
+        upstream.turns = [{"tool_calls": [call("Person", {"nope": 1}, "c1")]}] * 4
+        model = ChatVllm(base_url=upstream.url, provider_backend="openai", model="m")
+        for schema in (Person, Person.model_json_schema()):
+            form = model.with_structured_output(schema, method="function_calling")
+            with pytest.raises(OutputParserException, match="`Person` was refused"):
+                form.invoke("Who?")
+            raw = model.with_structured_output(
+                schema, method="function_calling", include_raw=True
+            ).invoke("Who?")
+            assert "was refused" in str(raw["parsing_error"])
+
+
+def test_arguments_that_change_nothing_are_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="did you mean `max_response_tokens`"):
+        LLMProvider(config).invoke("Hi", max_respons_tokens=3)
+    with pytest.raises(ValueError, match="`base_url` is the configuration's"):
+        ChatVllm(config=config, base_url="http://127.0.0.1:9")
+
+
+def test_other_settings_are_another_model_to_a_cache(config: dict[str, Any]) -> None:
+    other = {"providers": [config["providers"][0] | {"on_error": "raise"}]}
+    models = [ChatVllm(config=config), ChatVllm(config=other), ChatVllm(config=config)]
+    first, second, third = [model._identifying_params for model in models]
+    assert first == third != second

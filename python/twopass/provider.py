@@ -1,8 +1,9 @@
 """The facade: one configured model behind a few methods, the same whatever its backend."""
 
+import difflib
 import json
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +20,30 @@ __all__ = ["LLMProvider", "parse_response"]
 NO_CAP = -1
 # Arguments that a request does not have of itself; they travel beside it.
 _EXTRA = ("thinking", "reasoning_effort", "json", "schema")
+# What a call may set.
+REQUEST_FIELDS = (
+    "thinking",
+    "reasoning_effort",
+    "two_pass",
+    "think_tag",
+    "max_thinking_tokens",
+    "max_response_tokens",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "repeat_penalty",
+    "logprobs",
+    "top_logprobs",
+    "chat_template_kwargs",
+)
+# What tools need besides.
+CALL_ARGUMENTS = ("tools", "tool_choice", "tool_parser", "parallel_tool_calls")
+_OVERRIDES = (*REQUEST_FIELDS, *CALL_ARGUMENTS, "stop", "json", "schema")
 # The answer tokens of `chat`, unless it is told otherwise.
 _CHAT_TOKENS = 300
 
@@ -35,6 +60,20 @@ def parse_response(text: str) -> dict[str, str]:
         whole = text.encode(errors="replace").decode()
         response, thinking = _native.parse_response(whole)
     return {"response": response, "thinking": thinking}
+
+
+def unknown_argument(name: str, known: Collection[str]) -> str:
+    """What is said of an argument that nobody knows."""
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f", did you mean `{near[0]}`?" if near else ""
+    return f"unknown argument `{name}`{hint}"
+
+
+def _turn_request(messages: Any, thinking: bool, overrides: Mapping[str, Any]) -> tuple[str, str]:
+    for name in overrides:
+        if name not in _OVERRIDES:
+            raise TypeError(unknown_argument(name, _OVERRIDES))
+    return encode(messages, {**overrides, "thinking": thinking})
 
 
 def encode(messages: Any, options: Mapping[str, Any]) -> tuple[str, str]:
@@ -106,7 +145,9 @@ class LLMProvider:
 
     `config` is a file's path or the same settings as a mapping; None follows the search order
     of the command line. `name` is an entry; None the default one. Methods raise
-    `twopass.errors.TwopassError`; with `on_error: message` turns give its text instead.
+    `twopass.errors.TwopassError`, but `invoke`, `ainvoke` and `client` give its text as the
+    answer (`Error: ...`) unless the entry says `on_error: raise`; an unusable configuration
+    always raises.
     """
 
     def __init__(
@@ -134,14 +175,14 @@ class LLMProvider:
         `think_tag`, `two_pass`, `temperature`, `seed`, `stop`. A `max_thinking_tokens` of -1 is
         no cap: one pass, whose thought ends by itself.
         """
-        request = encode(messages, {**overrides, "thinking": thinking})
+        request = _turn_request(messages, thinking, overrides)
         return _texts(last(self._handle.provider.invoke(*request)))
 
     async def ainvoke(
         self, messages: Any, thinking: bool = False, **overrides: Any
     ) -> dict[str, str]:
         """`invoke` for an event loop. Cancelling the task cancels the turn."""
-        request = encode(messages, {**overrides, "thinking": thinking})
+        request = _turn_request(messages, thinking, overrides)
         return _texts(await alast(self._handle.provider.invoke(*request)))
 
     def stream(
@@ -151,7 +192,7 @@ class LLMProvider:
 
         `("reclassified", "")` says that the response so far was thinking after all.
         """
-        request = encode(messages, {**overrides, "thinking": thinking})
+        request = _turn_request(messages, thinking, overrides)
         for name, text in items(self._handle.provider.turn(*request)):
             if piece := _piece(name, text):
                 yield piece
@@ -160,7 +201,7 @@ class LLMProvider:
         self, messages: Any, thinking: bool = False, **overrides: Any
     ) -> AsyncIterator[tuple[str, str]]:
         """`stream` for an event loop."""
-        request = encode(messages, {**overrides, "thinking": thinking})
+        request = _turn_request(messages, thinking, overrides)
         async for name, text in aitems(self._handle.provider.turn(*request)):
             if piece := _piece(name, text):
                 yield piece

@@ -15,7 +15,10 @@ __all__ = ["ChatOpenAIThinking", "ChatTwopass", "ChatVllm", "TwopassEmbeddings"]
 
 def __getattr__(name: str) -> Any:
     if name == "ChatOpenAIThinking":
-        from twopass.langchain._openai import ChatOpenAIThinking
-
+        try:
+            from twopass.langchain._openai import ChatOpenAIThinking
+        except ModuleNotFoundError as error:
+            told = f"{name} needs `{error.name}`: install twopass[openai]"
+            raise ModuleNotFoundError(told, name=error.name) from error
         return ChatOpenAIThinking
     raise AttributeError(f"module `twopass.langchain` has no attribute `{name}`")

@@ -1,10 +1,10 @@
 """A chat model of LangChain over any provider of Twopass."""
 
-import difflib
 import json
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
+from hashlib import sha256
 from typing import Any, Literal, Self
 
 from langchain_core.callbacks import (
@@ -36,33 +36,12 @@ from twopass.langchain._messages import (
     to_wire,
     usage,
 )
-from twopass.provider import encode
+from twopass.provider import CALL_ARGUMENTS, REQUEST_FIELDS, encode, unknown_argument
 
 __all__ = ["ChatVllm"]
 
-# Fields that every request carries unless the call says otherwise.
-_REQUEST_FIELDS = (
-    "thinking",
-    "reasoning_effort",
-    "two_pass",
-    "think_tag",
-    "max_thinking_tokens",
-    "max_response_tokens",
-    "max_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "presence_penalty",
-    "frequency_penalty",
-    "repeat_penalty",
-    "logprobs",
-    "top_logprobs",
-    "chat_template_kwargs",
-)
-# Arguments of a call beside those fields.
-_CALL_ARGUMENTS = {"tools", "tool_choice", "tool_parser", "parallel_tool_calls"}
+# Arguments of an address, which an entry of a configuration has of its own.
+_OF_ADDRESS = ("base_url", "provider_backend", "api_key", "default_headers")
 # Arguments that other models take and that change nothing here.
 _IGNORED = {"strict", "stream_usage", "ls_structured_output_format"}
 
@@ -161,9 +140,10 @@ class ChatVllm(BaseChatModel):
         names = sorted(cls.model_fields)
         for name in values:
             if name not in names:
-                near = difflib.get_close_matches(str(name), names, 1)
-                hint = f", did you mean `{near[0]}`?" if near else ""
-                raise ValueError(f"unknown argument `{name}`{hint}")
+                raise ValueError(unknown_argument(str(name), names))
+        given = [name for name in _OF_ADDRESS if values.get(name) is not None]
+        if given and (values.get("config") is not None or values.get("provider") is not None):
+            raise ValueError(f"`{given[0]}` is the configuration's: leave it out, or `config`")
         return values
 
     @classmethod
@@ -201,11 +181,13 @@ class ChatVllm(BaseChatModel):
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
-        fields = {name: getattr(self, name) for name in _REQUEST_FIELDS}
+        fields = {name: getattr(self, name) for name in REQUEST_FIELDS}
         return {
             "model": self.model,
             "provider": self.provider,
             "base_url": self.base_url,
+            # Other settings are another model: a cache must not mix their answers.
+            "settings": sha256(repr(self._settings()).encode()).hexdigest()[:16],
             **{name: value for name, value in fields.items() if value is not None},
         }
 
@@ -218,7 +200,8 @@ class ChatVllm(BaseChatModel):
         temperature = kwargs.get("temperature", self.temperature)
         if temperature is not None:
             params["ls_temperature"] = temperature
-        max_tokens = kwargs.get("max_tokens", self.max_tokens)
+        caps = (self.max_tokens, self.max_response_tokens)
+        max_tokens = kwargs.get("max_tokens", next(filter(None, caps), None))
         if max_tokens is not None:
             params["ls_max_tokens"] = max_tokens
         if stops := stop or self.stop:
@@ -268,6 +251,9 @@ class ChatVllm(BaseChatModel):
             entry["api_config"] = api
         return Source(text=json.dumps({"providers": [entry]}))
 
+    def _settings(self) -> Source:
+        return self._handle.source if self._handle else self._source()
+
     def _opened(self, model: str | None) -> Handle:
         if self._handle is None:
             self._handle = Handle(self._source())
@@ -278,17 +264,16 @@ class ChatVllm(BaseChatModel):
     def _request(
         self, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]
     ) -> tuple[str, str]:
-        options = {name: getattr(self, name) for name in _REQUEST_FIELDS}
+        options = {name: getattr(self, name) for name in REQUEST_FIELDS}
         given = {**self.model_kwargs, **kwargs}
         given.pop("model", None)
         options |= _tools.form_of(given.pop("response_format", None))
+        known = (*REQUEST_FIELDS, *CALL_ARGUMENTS)
         for name in [*given]:
             if name in _IGNORED:
                 given.pop(name)
-            elif name not in _REQUEST_FIELDS and name not in _CALL_ARGUMENTS:
-                near = difflib.get_close_matches(name, [*_REQUEST_FIELDS, *_CALL_ARGUMENTS], 1)
-                hint = f", did you mean `{near[0]}`?" if near else ""
-                raise TypeError(f"unknown argument `{name}`{hint}")
+            elif name not in known:
+                raise TypeError(unknown_argument(name, known))
         options |= given
         options["stop"] = stop or self.stop or None
         return encode(to_wire(messages), options)

@@ -191,9 +191,8 @@ def response_metadata(turn: Wire, model: str) -> dict[str, Any]:
         "thinking_finish": ended,
         "thinking_tokens": turn["usage"]["thinking_tokens"],
         "passes": turn["passes"],
+        "diagnostics": turn["diagnostics"],
     }
-    if turn["diagnostics"]:
-        metadata["diagnostics"] = turn["diagnostics"]
     if "logprobs" in turn:
         metadata["logprobs"] = turn["logprobs"]
     return metadata

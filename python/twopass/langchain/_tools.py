@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.exceptions import OutputParserException
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
 from langchain_core.output_parsers.openai_tools import (
@@ -90,9 +90,9 @@ def structured(model: "ChatVllm", schema: Any, form: Form) -> Runnable[Any, Any]
             ls_structured_output_format=traced,
         )
         parser = (
-            PydanticToolsParser(tools=[model_class], first_tool_only=True)
+            _FitModel(tools=[model_class], first_tool_only=True)
             if model_class
-            else JsonOutputKeyToolsParser(key_name=name, first_tool_only=True)
+            else _FitCall(key_name=name, first_tool_only=True)
         )
     else:
         wanted: dict[str, Any] = {"type": "json_object"}
@@ -125,6 +125,31 @@ class _WholeModel(PydanticOutputParser[Any]):
     def parse_result(self, result: list[Generation], *, partial: bool = False) -> Any:
         _refuse_cut(result, partial)
         return super().parse_result(result, partial=partial)
+
+
+class _FitCall(JsonOutputKeyToolsParser):
+    """Refuses a forced call that does not fit; core would pass on None."""
+
+    def parse_result(self, result: list[Generation], *, partial: bool = False) -> Any:
+        _refuse_invalid(result, partial)
+        return super().parse_result(result, partial=partial)
+
+
+class _FitModel(PydanticToolsParser):
+    """The same for models."""
+
+    def parse_result(self, result: list[Generation], *, partial: bool = False) -> Any:
+        _refuse_invalid(result, partial)
+        return super().parse_result(result, partial=partial)
+
+
+def _refuse_invalid(result: list[Generation], partial: bool) -> None:
+    message: Any = getattr(result[0], "message", None) if result else None
+    if partial or not isinstance(message, AIMessage) or message.tool_calls:
+        return
+    for call in message.invalid_tool_calls:
+        told = f"the call of `{call['name']}` was refused: {call['error']}"
+        raise OutputParserException(told, llm_output=str(call["args"]))
 
 
 def _refuse_cut(result: list[Generation], partial: bool) -> None:
