@@ -1,5 +1,6 @@
 """What the tests run on: a real model in this process, and real servers on loopback."""
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of `twopass serve` over the test model."""
     with Serve(embedded(), tmp_path_factory.mktemp("serve")) as serve:
         yield serve.url
+
+
+@pytest.fixture(autouse=True)
+def interrupts() -> None:
+    """Ctrl-C interrupts, also where a shell has started the tests in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

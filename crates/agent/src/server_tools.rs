@@ -120,6 +120,10 @@ impl Backend for ServerTools {
         self.inner.warnings()
     }
 
+    fn most_turns(&self) -> Option<usize> {
+        self.inner.most_turns()
+    }
+
     fn stats(&self) -> Vec<(&'static str, f64)> {
         self.inner.stats()
     }

@@ -57,15 +57,14 @@ impl Session {
             let text = format!("cannot make the folder `{}`: {e}", folder.display());
             Error::bad_option("session_path", text)
         })?;
-        let mut name = options
-            .model_path
-            .file_stem()
-            .unwrap_or_default()
-            .to_owned();
-        name.push(".session");
+        let stem = options.model_path.file_stem().unwrap_or_default();
+        let mut name = stem.to_owned();
+        // Models of other folders may have the same name.
+        let digest = digest(&options.model_path).unwrap_or_default();
+        name.push(format!(".{digest:016x}.session"));
         Ok(Some(Self {
             path: folder.join(name),
-            identity: identity(options),
+            identity: identity(options, digest),
             limit_bytes: options.cached_bytes,
             stats: Arc::clone(stats),
             is_stale: false,
@@ -151,7 +150,7 @@ fn saved(entry: &Entry) -> Option<Saved> {
 }
 
 /// Everything that a saved state depends on.
-fn identity(options: &EngineOptions) -> String {
+fn identity(options: &EngineOptions, digest: u64) -> String {
     let cache_type = match options.cache_type {
         CacheType::F16 => "f16",
         CacheType::Q8_0 => "q8_0",
@@ -161,7 +160,6 @@ fn identity(options: &EngineOptions) -> String {
         Some(true) => "on",
         Some(false) => "off",
     };
-    let digest = digest(&options.model_path).unwrap_or_default();
     format!(
         "engine: {}, ggml {}\nmodel: {digest:016x}\ncache type: {cache_type}\nflash attention: {flash_attention}\n",
         env!("CARGO_PKG_VERSION"),
@@ -191,6 +189,8 @@ fn write_file(path: &Path, identity: &str, entries: &[Saved]) -> std::io::Result
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);
+    // Of a process of this number that ended too early.
+    let _ = std::fs::remove_file(&new);
     let written = write_new(&new, identity, entries).and_then(|()| std::fs::rename(&new, path));
     if written.is_err() {
         // Half a file is of no use; that it cannot be removed says nothing new.
@@ -201,7 +201,7 @@ fn write_file(path: &Path, identity: &str, entries: &[Saved]) -> std::io::Result
 
 fn write_new(path: &Path, identity: &str, entries: &[Saved]) -> std::io::Result<()> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut out = Summed::new(BufWriter::new(options.open(path)?));

@@ -92,7 +92,7 @@ fn on_key(app: &mut App, key: KeyEvent, now_ms: u64) -> Vec<Effect> {
         KeyCode::PageDown => app.scroll = app.scroll.saturating_sub(PAGE),
         KeyCode::Esc if app.phase != Phase::Idle => return cancel(app),
         KeyCode::Char('y' | 'A' | 'n') if !ctrl && is_answer(app, now_ms) => {
-            return answer(app, key.code);
+            return answer(app, key.code, now_ms);
         }
         _ => {
             app.busy_hands_ms = now_ms;
@@ -125,13 +125,16 @@ fn cancel(app: &mut App) -> Vec<Effect> {
     vec![Effect::Cancel]
 }
 
-/// True if a key now answers a question: who is typing did not mean it.
+/// True if a key now answers a question: who is typing, or has just answered another one, did
+/// not mean it.
 fn is_answer(app: &App, now_ms: u64) -> bool {
-    !app.asking.is_empty() && now_ms >= app.busy_hands_ms + HANDS_REST_MS
+    let rests = now_ms >= app.busy_hands_ms + HANDS_REST_MS;
+    !app.asking.is_empty() && app.input.is_empty() && rests
 }
 
 /// A key while a call waits for consent.
-fn answer(app: &mut App, key: KeyCode) -> Vec<Effect> {
+fn answer(app: &mut App, key: KeyCode, now_ms: u64) -> Vec<Effect> {
+    app.busy_hands_ms = now_ms;
     let consent = match key {
         KeyCode::Char('n') => Consent::Denied,
         _ => Consent::Given,

@@ -86,7 +86,10 @@ fn draw_status(frame: &mut Frame<'_>, app: &App, area: Rect) {
         let name = harmless_line(&call.name);
         Line::from(vec![
             Span::styled(format!("run {name}? "), theme.ask()),
-            Span::raw("y once  A always  n no"),
+            Span::raw(match app.input.is_empty() {
+                true => "y once  A always  n no",
+                false => "Ctrl-U clears the input, then y once  A always  n no",
+            }),
         ])
     } else if app.quit_asked_ms.is_some() {
         Line::from(Span::styled("Ctrl-C again leaves", theme.ask()))

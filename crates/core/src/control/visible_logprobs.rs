@@ -10,6 +10,9 @@ use std::collections::VecDeque;
 
 use crate::chat::{Event, TokenLogprob};
 
+/// The most of tags, markup of calls and white space between two pieces.
+const MAX_MARKUP_BYTES: usize = 128;
+
 /// Tokens on their way to the answer.
 #[derive(Debug, Default)]
 pub struct VisibleLogprobs {
@@ -54,9 +57,10 @@ impl VisibleLogprobs {
             _ => return None,
         };
         let text = text.as_bytes();
-        // Text that nobody drew is not found and has no tokens.
-        let start = self
-            .bytes
+        // Text that nobody drew is not found and has no tokens. Nor is text behind much that was
+        // told otherwise than drawn: what is found far off may be part of that.
+        let reach = self.bytes.len().min(text.len().max(1) + MAX_MARKUP_BYTES);
+        let start = self.bytes[..reach]
             .windows(text.len().max(1))
             .position(|w| w == text)?;
         // A token that goes on into the piece is not lost.
@@ -87,6 +91,9 @@ impl VisibleLogprobs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HIDDEN: &str = "a thought that is told by nobody and is so long that no tag, no markup and \
+        no white space explain why none of its bytes was handed on as what they were drawn as, ";
 
     fn token(text: &str) -> TokenLogprob {
         TokenLogprob {
@@ -122,7 +129,7 @@ mod tests {
             &'static [&'static str],
             &'static [&'static str],
         );
-        let rows: [Row; 7] = [
+        let rows: [Row; 8] = [
             (
                 &["Hel", "lo", " you"],
                 &["*Hello you"],
@@ -145,6 +152,8 @@ mod tests {
                 &["a thought without tokens", "*Hi", "*Hi"],
                 &["Hi"],
             ),
+            // A long thought that no event tells of keeps its tokens, and those behind it.
+            (&[HIDDEN, "so", "Hi"], &["*Hi"], &[]),
             (&[], &["*Hi"], &[]),
         ];
         for (tokens, events, expect) in rows {

@@ -17,7 +17,9 @@ pub(crate) struct Adapter {
     _model: Arc<Model>,
 }
 
-// SAFETY: after loading llama.cpp only reads the adapter.
+// SAFETY: after loading llama.cpp only reads the adapter; freeing it takes it out of a set of the
+// model, which nothing else looks at: all adapters of a model are loaded before its first turn and
+// freed together, after the engine's threads have ended.
 unsafe impl Send for Adapter {}
 // SAFETY: as above.
 unsafe impl Sync for Adapter {}

@@ -106,7 +106,7 @@ impl Scheduler {
             // Saved entries lie in no sequence, so none is to be freed.
             cache.insert(entry, parts.is_stateful);
         }
-        Self {
+        let scheduler = Self {
             cache,
             parts,
             running: Vec::new(),
@@ -117,7 +117,9 @@ impl Scheduler {
             candidates: Candidates::default(),
             was_aborted: false,
             turn_of: 0,
-        }
+        };
+        scheduler.publish();
+        scheduler
     }
 
     /// Works until the engine is stopped, then ends every turn.

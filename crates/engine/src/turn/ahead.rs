@@ -36,7 +36,8 @@ impl Turn {
         };
         let n_valid = grammar.n_allowed(&tokens, vocab)?;
         for &token in tokens.iter().take(n_valid.min(FORCED_LIMIT)) {
-            if self.has_ended() {
+            // A grammar that was given up forces nothing any more.
+            if self.has_ended() || self.grammar.is_none() {
                 break;
             }
             self.take(token, vocab, out)?;

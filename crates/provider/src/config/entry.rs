@@ -51,9 +51,7 @@ pub(super) fn provider(
         .one_of(source, "provider_backend", &backends)?
         .unwrap_or(preset.map_or(BackendKind::OpenAi, |row| row.backend));
     let model_name = match section.text(source, "model_name")? {
-        Some(model) if backend == BackendKind::Embedded && model.ends_with(".gguf") => {
-            source.resolve(&model).to_string_lossy().into_owned()
-        }
+        Some(model) if backend == BackendKind::Embedded => model_place(source, model),
         Some(model) => model,
         None if backend == BackendKind::Embedded => DEFAULT_MODEL.to_owned(),
         None => String::new(),
@@ -225,6 +223,14 @@ fn decisions(source: &mut Source, section: &mut Section<'_>) -> Result<Decisions
     })
 }
 
+/// A model's name, or its file as it is seen from the configuration.
+fn model_place(source: &Source, model: String) -> String {
+    match model.ends_with(".gguf") {
+        true => source.resolve(&model).to_string_lossy().into_owned(),
+        false => model,
+    }
+}
+
 /// The think tags to look for, each known.
 fn tags(source: &mut Source, section: &mut Section<'_>) -> Result<Vec<String>, ProviderError> {
     let place = section.value_place("think_tags").unwrap_or_default();
@@ -336,7 +342,9 @@ fn engine(source: &mut Source, path: &str, node: &Node) -> Result<EngineConfig, 
             .text(source, "session_path")?
             .map(|path| source.resolve(&path)),
         prompt_lookup_tokens: section.count(source, "prompt_lookup_tokens", 0)?,
-        draft_model: section.text(source, "draft_model")?,
+        draft_model: section
+            .text(source, "draft_model")?
+            .map(|model| model_place(source, model)),
         draft_tokens: section.count(source, "draft_tokens", 1)?,
         lora: lora(source, &mut section)?,
         cache_type: section.one_of(

@@ -35,10 +35,13 @@ pub(super) async fn input(
     if page.is_last_first {
         items.reverse();
     }
-    let has_more = items.len() > page.limit;
-    items.truncate(page.limit);
+    // There is no way to ask for the rest yet: nothing is left out without a word.
+    if items.len() > page.limit {
+        let message = format!("the list has {} items and is given whole", items.len());
+        return Err(BadRequest::new("limit", message).into());
+    }
     let items = format!(
-        "{{\"object\":\"list\",\"data\":[{}],\"has_more\":{has_more}}}",
+        "{{\"object\":\"list\",\"data\":[{}],\"has_more\":false}}",
         items.join(",")
     );
     Ok(super::json_text(items))

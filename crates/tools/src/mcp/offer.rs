@@ -12,6 +12,9 @@ use crate::registry::MAX_NAME_CHARS;
 /// Most tools that are taken of one server.
 const MAX_TOOLS: usize = 256;
 
+/// Most tools that are told of as left out.
+const MAX_LEFT_OUT: usize = 64;
+
 /// Most pages of its list that are asked for.
 const MAX_PAGES: usize = 256;
 
@@ -50,7 +53,10 @@ impl Offer {
             for tool in page.tools {
                 let (tool, n_tool_bytes) = Listed::new(tool);
                 n_bytes += n_tool_bytes;
-                if offer.tools.len() == MAX_TOOLS || n_bytes > MAX_LIST_BYTES {
+                if offer.remote_names.len() == MAX_TOOLS
+                    || offer.left_out.len() == MAX_LEFT_OUT
+                    || n_bytes > MAX_LIST_BYTES
+                {
                     offer.stop(server);
                     return Ok(offer);
                 }

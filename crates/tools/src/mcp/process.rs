@@ -19,8 +19,8 @@ const MAX_ENDING: Duration = Duration::from_secs(3);
 
 /// A running program and the messages to and from it.
 ///
-/// All that it starts is in one process group, which ends with it, with this value and with
-/// this process.
+/// What it starts is in its process group, unless it leaves it; the group ends with it, with this
+/// value and with this process.
 pub(super) struct Program {
     messages: AsyncRwTransport<RoleClient, Lines<ChildStdout>, ChildStdin>,
     child: Child,

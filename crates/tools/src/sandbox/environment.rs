@@ -150,14 +150,16 @@ fn public_parts(dir: &Path, max_depth: usize) -> Public {
         parts: Vec::new(),
         is_whole: max_depth > 0,
     };
-    let entries = if max_depth > 0 {
-        fs::read_dir(dir).ok()
-    } else {
-        None
+    let entries = match max_depth {
+        0 => None,
+        _ => fs::read_dir(dir).ok(),
     };
-    for entry in entries.into_iter().flatten().flatten() {
-        let path = entry.path();
-        let Ok(metadata) = entry.metadata() else {
+    // What cannot be looked at is not known to be public.
+    public.is_whole &= entries.is_some();
+    for entry in entries.into_iter().flatten() {
+        let seen = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)));
+        let Ok((path, metadata)) = seen else {
+            public.is_whole = false;
             continue;
         };
         let mode = metadata.mode();

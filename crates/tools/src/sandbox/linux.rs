@@ -116,8 +116,8 @@ fn restrict_calls(sandbox: &Sandbox, group: i32) -> Result<(), seccompiler::Erro
         let bit = flag as u64;
         refused.if_argument(libc::SYS_clone, 0, SeccompCmpOp::MaskedEq(bit), bit)?;
     }
-    for (call, idx) in calls_by_process() {
-        refused.if_argument(*call, *idx, SeccompCmpOp::Ne, 0)?;
+    for (call, idx, own) in calls_by_process() {
+        refused.if_argument(*call, *idx, SeccompCmpOp::Ne, *own)?;
     }
     // Typing into the terminal.
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
@@ -204,19 +204,22 @@ fn always_refused() -> &'static [i64] {
     ]
 }
 
-/// Calls that change limits, urgency and processors, with the arguments that must be 0: the
-/// process's number, where 0 is the caller, and what kind of number it is, where there are
-/// several and 0 is a process.
-fn calls_by_process() -> &'static [(i64, u8)] {
+/// Calls that change limits, urgency and processors, with the arguments that they must have:
+/// as the process's number 0, which is the caller, and where there are several kinds of number
+/// the kind of a process.
+fn calls_by_process() -> &'static [(i64, u8, u64)] {
+    /// `IOPRIO_WHO_PROCESS` of the kernel's `linux/ioprio.h`.
+    const PROCESS: u64 = 1;
     &[
-        (libc::SYS_prlimit64, 0),
-        (libc::SYS_setpriority, 0),
-        (libc::SYS_setpriority, 1),
-        (libc::SYS_sched_setscheduler, 0),
-        (libc::SYS_sched_setattr, 0),
-        (libc::SYS_sched_setparam, 0),
-        (libc::SYS_sched_setaffinity, 0),
-        (libc::SYS_ioprio_set, 1),
+        (libc::SYS_prlimit64, 0, 0),
+        (libc::SYS_setpriority, 0, 0),
+        (libc::SYS_setpriority, 1, 0),
+        (libc::SYS_sched_setscheduler, 0, 0),
+        (libc::SYS_sched_setattr, 0, 0),
+        (libc::SYS_sched_setparam, 0, 0),
+        (libc::SYS_sched_setaffinity, 0, 0),
+        (libc::SYS_ioprio_set, 0, PROCESS),
+        (libc::SYS_ioprio_set, 1, 0),
     ]
 }
 

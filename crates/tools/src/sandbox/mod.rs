@@ -14,8 +14,8 @@
 //!
 //! The middle four need Landlock and seccomp, which Linux has; [`Sandbox::degradations`]
 //! says what this machine lacks. What no kernel holds yet: a command may change the rights of
-//! files outside that belong to the user (not when read-only), and fill the disk with many
-//! files.
+//! files outside that belong to the user (not when read-only), fill the disk with many files,
+//! and memory with files in memory that it has not mapped.
 
 mod capture;
 mod confine;

@@ -103,11 +103,15 @@ fn keys_typed_ahead_answer_no_question() {
     let ask = "type go\nkey enter\ntype than\nask execute_bash {\"command\": \"ls\"}";
     let played = play(&format!("{ask}\ntype ks, yes An\nwait 600\ntype y"));
     assert_eq!(played.effects[1..], []);
-    let played = play(&format!(
-        "{ask}\ntype k you\nwait 700\nkey y\nend answer\nkey enter"
-    ));
-    let sent = Effect::Send("thank you".to_owned());
-    assert_eq!(played.effects[1..], [consent(Consent::Given), sent]);
+    let slow = format!("{ask}\ntype k\nwait 900\nkey y\ntype ou\nend answer\nkey enter");
+    let sent = Effect::Send("thankyou".to_owned());
+    assert_eq!(play(&slow).effects[1..], [sent]);
+    let cleared = format!("{ask}\nkey ctrl-u\nwait 700\nkey y");
+    assert_eq!(play(&cleared).effects[1..], [consent(Consent::Given)]);
+    // A key that is held answers one question.
+    let two = "type go\nkey enter\nask read_file {}\nask execute_bash {}\nwait 1000";
+    let held = format!("{two}\nkey y\nkey y\nkey y");
+    assert_eq!(play(&held).effects[1..], [consent(Consent::Given)]);
 }
 
 #[test]
