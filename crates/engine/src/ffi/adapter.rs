@@ -32,14 +32,7 @@ impl Adapter {
         let c_path = CString::new(text).map_err(|_| "the path holds a NUL byte")?;
         // SAFETY: the path is NUL-terminated and outlives the call, and so does the model.
         let load = || unsafe { sys::llama_adapter_lora_init(model.as_ptr(), c_path.as_ptr()) };
-        let (ptr, log) = super::capture_errors(|| super::abort::caught(load));
-        let Some(ptr) = NonNull::new(ptr) else {
-            return Err(if log.is_empty() {
-                "llama.cpp gave no reason".to_owned()
-            } else {
-                log
-            });
-        };
+        let ptr = super::loaded(load)?;
         let adapter = Self {
             ptr,
             _model: Arc::clone(model),

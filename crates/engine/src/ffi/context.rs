@@ -144,14 +144,7 @@ impl Context {
         raw.abort_callback_data = Arc::as_ptr(&abort).cast_mut().cast::<c_void>();
         // SAFETY: the model outlives the context (we keep an `Arc`), and so does the flag.
         let create = || unsafe { sys::llama_init_from_model(model.as_ptr(), raw) };
-        let (ptr, log) = super::capture_errors(|| super::abort::caught(create));
-        let Some(ptr) = NonNull::new(ptr) else {
-            return Err(if log.is_empty() {
-                "llama.cpp gave no reason".to_owned()
-            } else {
-                log
-            });
-        };
+        let ptr = super::loaded(create)?;
         // SAFETY: the context was just made.
         let memory = unsafe { sys::llama_get_memory(ptr.as_ptr()) };
         // SAFETY: as above.

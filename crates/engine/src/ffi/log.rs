@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
+use std::ptr::NonNull;
 use std::sync::Once;
 
 use llama_cpp_sys_2 as sys;
@@ -46,6 +47,15 @@ pub(crate) fn capture_errors<T>(call: impl FnOnce() -> T) -> (T, String) {
         .trim()
         .to_owned();
     (value, text)
+}
+
+/// What llama.cpp loads or makes; the error is its own last one.
+pub(super) fn loaded<T>(load: impl FnOnce() -> *mut T) -> Result<NonNull<T>, String> {
+    let (ptr, log) = capture_errors(|| super::abort::caught(load));
+    NonNull::new(ptr).ok_or_else(|| match log.is_empty() {
+        true => "llama.cpp gave no reason".to_owned(),
+        false => log,
+    })
 }
 
 unsafe extern "C" fn on_log(level: sys::ggml_log_level, text: *const c_char, _data: *mut c_void) {

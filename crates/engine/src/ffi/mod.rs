@@ -21,6 +21,7 @@ mod sampler;
 
 pub(crate) use adapter::Adapter;
 pub(crate) use context::{Batch, Context, ContextParams, Decoded};
+use log::loaded;
 pub(crate) use log::{capture_errors, init_backend, version};
 pub(crate) use model::{Model, TokenKind, VocabType};
 pub(crate) use sampler::{Candidates, Sampler, SamplerParams};

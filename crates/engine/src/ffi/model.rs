@@ -54,14 +54,7 @@ impl Model {
         params.n_gpu_layers = i32::try_from(gpu_layers).unwrap_or(i32::MAX);
         // SAFETY: the path is NUL-terminated and outlives the call.
         let load = || unsafe { sys::llama_model_load_from_file(c_path.as_ptr(), params) };
-        let (ptr, log) = super::capture_errors(|| super::abort::caught(load));
-        let Some(ptr) = NonNull::new(ptr) else {
-            return Err(if log.is_empty() {
-                "llama.cpp gave no reason".to_owned()
-            } else {
-                log
-            });
-        };
+        let ptr = super::loaded(load)?;
         // SAFETY: the model was just loaded; the vocabulary belongs to it.
         let vocab = unsafe { sys::llama_model_get_vocab(ptr.as_ptr()) };
         let Some(vocab) = NonNull::new(vocab.cast_mut()) else {

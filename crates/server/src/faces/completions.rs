@@ -11,12 +11,13 @@ use super::{About, Ask, Encoder, Face, Wishes};
 pub(crate) struct Completions;
 
 /// Fields that would change what is done, with the only value that does not.
-const NOT_DONE: [(&str, &str); 5] = [
+const NOT_DONE: [(&str, &str); 6] = [
     ("n", "1"),
     ("best_of", "1"),
     ("echo", "false"),
     ("suffix", "\"\""),
     ("response_format", "{\"type\":\"text\"}"),
+    ("lora", "null"),
 ];
 
 impl Face for Completions {

@@ -319,6 +319,11 @@ async fn f5_fields_of_other_faces_are_not_ignored() {
             "response_format",
         ),
         (
+            "/v1/completions",
+            r#"{"prompt": "Hi", "lora": "polite"}"#,
+            "lora",
+        ),
+        (
             "/v1/messages",
             r#"{"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}], "thinking": {"type": "enabled", "budget_tokens": -1}}"#,
             "thinking.budget_tokens",
