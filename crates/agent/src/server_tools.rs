@@ -5,14 +5,15 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use futures_util::stream::unfold;
 use twopass_core::chat::{
     Arguments, Diagnostic, DiagnosticKind, Event, Message, Reply, Request, ResponseFormat,
     StopReason, ToolCall, ToolChoice, Usage,
 };
 use twopass_core::control::ReplyAssembler;
 use twopass_provider::config::ProviderConfig;
-use twopass_provider::{Backend, Provider, ProviderError, RawRequest, TurnItem, TurnStream};
+use twopass_provider::{
+    Backend, Provider, ProviderError, RawRequest, TurnItem, TurnSource, TurnStream,
+};
 use twopass_tools::{Consent, ToolContext, ToolRegistry};
 
 /// How often a turn goes on after calls of the server's own tools.
@@ -84,10 +85,7 @@ impl Backend for ServerTools {
                 usage: Usage::default(),
                 n_rounds: 0,
             };
-            Ok(TurnStream::new(unfold(turn, |mut turn| async {
-                let item = turn.next().await?;
-                Some((item, turn))
-            })))
+            Ok(TurnStream::of(turn))
         }
         .boxed()
     }
@@ -161,7 +159,7 @@ struct Shown {
     held: Vec<Event>,
 }
 
-impl Turn {
+impl TurnSource for Turn {
     async fn next(&mut self) -> Option<Result<TurnItem, ProviderError>> {
         loop {
             if let Some(item) = self.ready.pop_front() {
@@ -183,7 +181,9 @@ impl Turn {
             }
         }
     }
+}
 
+impl Turn {
     fn show(&mut self, event: Event) {
         for event in self.shown.events(event, &self.own) {
             self.shown.reply.handle(&event);

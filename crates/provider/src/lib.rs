@@ -34,7 +34,7 @@ mod replicas;
 mod retry;
 mod service;
 
-pub use backend::{Backend, RawRequest, TurnItem, TurnStream};
+pub use backend::{Backend, RawRequest, TurnItem, TurnSource, TurnStream};
 pub use client::{ChatClient, ChatMessage};
 pub use config::{Config, ProviderConfig};
 pub use embeddings::Embeddings;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -15,8 +15,7 @@ use crate::Limits;
 use crate::api_error::{ApiError, ApiErrorKind};
 use crate::observe::Watch;
 
-/// The gate before everything that costs work. Clones are the same gate.
-#[derive(Clone)]
+/// The gate before everything that costs work.
 pub(crate) struct Gate {
     places: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
@@ -29,6 +28,19 @@ impl Gate {
             places: Arc::new(Semaphore::new(limits.requests)),
             waiting: Arc::default(),
             limits,
+        }
+    }
+
+    /// Lets a request through. It keeps its place until the last byte of its reply.
+    pub(crate) async fn pass(&self, request: Request, next: Next) -> Response {
+        match self.enter().await {
+            Ok(place) => {
+                if let Some(watch) = request.extensions().get::<Watch>() {
+                    watch.admitted(place);
+                }
+                next.run(request).await
+            }
+            Err(error) => error.into_response(),
         }
     }
 
@@ -77,19 +89,5 @@ impl<'a> Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The layer: a request keeps its place until the last byte of its reply.
-pub(crate) async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Response {
-    let watch = request.extensions().get::<Watch>().cloned();
-    match gate.enter().await {
-        Ok(place) => {
-            if let Some(watch) = watch {
-                watch.admitted(place);
-            }
-            next.run(request).await
-        }
-        Err(error) => error.into_response(),
     }
 }

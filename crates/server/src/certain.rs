@@ -117,7 +117,8 @@ pub(crate) fn certain(
     turn: TurnStream,
     service: Service,
 ) -> BoxStream<'static, Result<TurnItem, ApiError>> {
-    let state = Certain {
+    // In a box: each item moves the state into a future and back.
+    let state = Box::new(Certain {
         holds: service.is_doubtful(),
         service,
         turn,
@@ -126,7 +127,7 @@ pub(crate) fn certain(
         shown: Shown::default(),
         was_reclassified: false,
         is_over: false,
-    };
+    });
     unfold(state, |mut state| async move {
         let item = state.next().await?;
         state.is_over |= !matches!(item, Ok(TurnItem::Event(_)));

@@ -7,28 +7,25 @@
 
 use std::net::IpAddr;
 
-use axum::extract::Request;
-use axum::http::header;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, header};
 
 use crate::api_error::{ApiError, ApiErrorKind};
 
-/// Answers 403 if the request names a host that is no address and no `localhost`.
-pub(crate) async fn require_local_host(request: Request, next: Next) -> Response {
-    let host = match request.headers().get(header::HOST) {
+/// # Errors
+/// 403: the request names a host that is no address and no `localhost`.
+pub(crate) fn check_host(headers: &HeaderMap) -> Result<(), ApiError> {
+    let host = match headers.get(header::HOST) {
         Some(value) => value.to_str().unwrap_or("?"),
         None => "localhost",
     };
     if is_local_name(host) {
-        return next.run(request).await;
+        return Ok(());
     }
-    ApiError::new(
+    Err(ApiError::new(
         ApiErrorKind::Forbidden,
         "without keys only `localhost` and IP addresses are served as host names; \
          set `keys_file` to serve under a name",
-    )
-    .into_response()
+    ))
 }
 
 fn is_local_name(host: &str) -> bool {

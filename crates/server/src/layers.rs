@@ -1,23 +1,21 @@
 //! What holds for every endpoint: panics, the end of the server, foreign pages, keys and host
 //! names.
 
-use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use tower::util::option_layer;
-use tower_http::catch_panic::CatchPanicLayer;
+use futures_util::FutureExt;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-use crate::Shutdown;
 use crate::api_error::{ApiError, method_not_allowed, not_found};
 use crate::faces::ErrorForm;
-use crate::host_guard::require_local_host;
-use crate::keys::require_key;
+use crate::host_guard::check_host;
+use crate::keys::{Allowance, check_key, refusal};
 use crate::observe;
 use crate::routes::App;
 
@@ -34,24 +32,36 @@ const EXPOSED: [&str; 7] = [
     "x-ratelimit-reset-tokens",
 ];
 
-/// The whole application: `open` paths for everyone, `guarded` ones (and unknown ones) for
-/// those who may.
-pub(crate) fn wrap(
-    (open, guarded): (Router, Router),
-    app: &App,
-    cors: Option<CorsLayer>,
-) -> Router {
-    let guarded = guarded
-        .method_not_allowed_fallback(method_not_allowed)
-        .fallback(not_found)
-        .layer(from_fn_with_state(app.clone(), guard));
-    open.method_not_allowed_fallback(method_not_allowed)
-        .merge(guarded)
-        .layer(from_fn_with_state(app.shutdown().clone(), answer_until_cut))
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(from_fn(ErrorForm::write))
-        .layer(option_layer(cors))
-        .layer(from_fn_with_state(app.observers().clone(), observe::watch))
+/// Who may call a path, and whether its requests are work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everybody.
+    Open,
+    /// Those who have a key, or, without keys, those of this machine.
+    Guarded,
+    /// The same, one of so many at one time.
+    Work,
+}
+
+/// The whole application: these paths, and answers where there is none.
+///
+/// Two layers, because each costs a few microseconds per request: what is seen of a request,
+/// and the way through [`answer`]. Between them stands CORS, where it is wanted.
+pub(crate) fn wrap(paths: Vec<(Access, Router)>, app: &App, cors: Option<CorsLayer>) -> Router {
+    let mut all = Router::new();
+    for (access, router) in paths {
+        let router = router.method_not_allowed_fallback(method_not_allowed);
+        let router = match access {
+            // Who may not come in does not learn what there is.
+            Access::Guarded => router.fallback(not_found),
+            Access::Open | Access::Work => router,
+        };
+        all = all.merge(router.layer(from_fn_with_state((app.clone(), access), answer)));
+    }
+    if let Some(cors) = cors {
+        all = all.layer(cors);
+    }
+    all.layer(from_fn_with_state(app.observers().clone(), observe::watch))
 }
 
 /// Lets pages from these origins in; their browsers ask before, without a key. Cookies are not
@@ -74,31 +84,40 @@ pub(crate) fn cors(origins: &[String]) -> Option<CorsLayer> {
     Some(layer)
 }
 
-/// Lets those in who have a key, or, without keys, those of this machine.
-async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
-    let served = app.live().now();
-    match &served.keys {
-        Some(keys) => require_key((keys, app.budgets()), request, next).await,
-        None => require_local_host(request, next).await,
-    }
-}
-
-/// Ends a request that is still without an answer when the server must go.
-async fn answer_until_cut(
-    State(shutdown): State<Shutdown>,
+/// Answers a request whatever happens: a panic, and the end of the server, too; an error is
+/// written as the path's clients read it.
+async fn answer(
+    State((app, access)): State<(App, Access)>,
     request: Request,
     next: Next,
 ) -> Response {
-    tokio::select! {
+    let form = ErrorForm::of_path(request.uri().path());
+    let admitted = AssertUnwindSafe(admit((&app, access), request, next)).catch_unwind();
+    let response = tokio::select! {
         biased;
-        response = next.run(request) => response,
-        () = shutdown.cut_off() => {
-            ApiError::shutting_down().into_response()
-        }
-    }
+        // The message of a panic goes to stderr by the panic hook, never to the client.
+        response = admitted => response.unwrap_or_else(|_| ApiError::bug().into_response()),
+        () = app.shutdown().cut_off() => ApiError::shutting_down().into_response(),
+    };
+    form.write(response)
 }
 
-/// The message of the panic goes to stderr by the panic hook, never to the client.
-fn panicked(_: Box<dyn Any + Send>) -> Response {
-    ApiError::bug().into_response()
+/// Lets those in who may.
+async fn admit((app, access): (&App, Access), mut request: Request, next: Next) -> Response {
+    if access == Access::Open {
+        return next.run(request).await;
+    }
+    let served = app.live().now();
+    let (allowance, admitted) = match &served.keys {
+        Some(keys) => check_key((keys, app.budgets()), &mut request).await,
+        None => (Allowance::default(), check_host(request.headers())),
+    };
+    drop(served);
+    let mut response = match admitted {
+        Err(refused) => refusal(refused),
+        Ok(()) if access == Access::Work => app.gate().pass(request, next).await,
+        Ok(()) => next.run(request).await,
+    };
+    allowance.write(response.headers_mut());
+    response
 }

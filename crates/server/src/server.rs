@@ -118,9 +118,8 @@ impl Server {
         let limits = self.options.limits;
         let app = App::new(self.live, &self.options, shutdown.clone(), self.observers);
         let (responses, budgets) = (app.responses().clone(), app.budgets().clone());
-        let (open, guarded) = routes::routers(app.clone());
         let cors = layers::cors(&self.options.cors_origins);
-        let app = layers::wrap((open, guarded), &app, cors);
+        let app = layers::wrap(routes::routers(app.clone()), &app, cors);
         let serving = listener::run(self.listener, app, limits, shutdown);
         let serving = async {
             tokio::select! {

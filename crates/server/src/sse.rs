@@ -64,12 +64,13 @@ pub(crate) fn sse_response<S>(turns: S, encoder: Box<dyn Encoder>, plan: SsePlan
 where
     S: Stream<Item = Numbered> + Send + Unpin + 'static,
 {
-    let running = Running {
+    // In a box: each chunk moves the state into a future and back.
+    let running = Box::new(Running {
         turns,
         encoder,
         next_heartbeat: Instant::now() + plan.heartbeat,
         plan,
-    };
+    });
     let body = stream::unfold(Some(running), |running| async {
         let (text, running) = running?.advance().await;
         Some((Ok::<_, Infallible>(Bytes::from(text)), running))
@@ -89,7 +90,7 @@ where
 
 impl<S: Stream<Item = Numbered> + Unpin> Running<S> {
     /// The next bytes, and what goes on after them.
-    async fn advance(mut self) -> (String, Option<Self>) {
+    async fn advance(mut self: Box<Self>) -> (String, Option<Box<Self>>) {
         let mut out = String::new();
         loop {
             let next = AssertUnwindSafe(self.turns.next()).catch_unwind();
@@ -162,7 +163,7 @@ impl<S: Stream<Item = Numbered> + Unpin> Running<S> {
         Ok(())
     }
 
-    fn fail(mut self, error: &ApiError, mut out: String) -> (String, Option<Self>) {
+    fn fail(mut self, error: &ApiError, mut out: String) -> (String, Option<Box<Self>>) {
         self.plan.watch.failed(error.kind);
         self.encoder.error(&error.to_event(), &mut out);
         (out, None)

@@ -197,7 +197,7 @@ impl Turn {
             watch: self.watch.clone(),
         };
         let finish = Arc::new((self.demands, self.kept));
-        let items = turns.into_iter().enumerate().map(|(choice, turn)| {
+        let mut items = turns.into_iter().enumerate().map(|(choice, turn)| {
             let finish = Arc::clone(&finish);
             let items = match &self.service {
                 Some(service) => certain(turn, service.clone()),
@@ -215,7 +215,14 @@ impl Turn {
             })
         });
         let encoder = self.face.encoder(self.about);
-        Ok(sse_response(select_all(items), encoder, plan))
+        // One turn alone needs nobody to wake the right one.
+        match (items.len(), items.next()) {
+            (1, Some(only)) => Ok(sse_response(only, encoder, plan)),
+            (_, first) => {
+                let all = select_all(first.into_iter().chain(items));
+                Ok(sse_response(all, encoder, plan))
+            }
+        }
     }
 }
 

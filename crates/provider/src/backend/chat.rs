@@ -13,7 +13,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
-use futures_util::stream::unfold;
 use twopass_core::chat::{
     Delivery, Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, Thinking, TurnBudget,
 };
@@ -29,7 +28,7 @@ use super::exchange::{Call, Endpoint, Exchange};
 use super::format::Format;
 use super::markup::{MarkupReader, call_rules};
 use super::passes::Passes;
-use super::{Backend, TurnItem, TurnStream};
+use super::{Backend, TurnItem, TurnSource, TurnStream};
 use crate::config::{HermesInjection, ProviderConfig};
 use crate::http::Deadline;
 use crate::preset::{PassMeans, Preset};
@@ -131,7 +130,7 @@ impl Chat {
                 means = &means[1..];
             } else if has_native {
                 match service.native(&request, total).await {
-                    Ok(turn) => return Ok(turn.into_stream()),
+                    Ok(turn) => return Ok(TurnStream::of(turn)),
                     Err(error) if error.refused() == Some(Refused::Thinking) && means.len() > 1 => {
                         means = &means[1..];
                         notes.push(degraded(format!(
@@ -144,11 +143,9 @@ impl Chat {
                 }
             }
             let turn = Passes::begin(Arc::clone(service), request, means, total, notes).await?;
-            return Ok(TurnStream::new(unfold(turn, |mut turn| async move {
-                Some((turn.next().await?, turn))
-            })));
+            return Ok(TurnStream::of(turn));
         }
-        Ok(service.single(request, total).await?.into_stream())
+        Ok(TurnStream::of(service.single(request, total).await?))
     }
 }
 
@@ -316,14 +313,9 @@ impl Turn {
             items: out.into_iter().map(TurnItem::Event).collect(),
         }
     }
+}
 
-    fn into_stream(self) -> TurnStream {
-        TurnStream::new(unfold(self, |mut turn| async move {
-            Some((turn.next().await?, turn))
-        }))
-    }
-
-    /// The next item. Cancel safe.
+impl TurnSource for Turn {
     async fn next(&mut self) -> Option<Result<TurnItem, ProviderError>> {
         loop {
             if let Some(item) = self.items.pop_front() {

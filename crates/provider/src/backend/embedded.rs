@@ -155,7 +155,7 @@ impl Embedded {
                     .with_source(error)
             })??
         };
-        Ok(turn.into_stream())
+        Ok(TurnStream::of(turn))
     }
 }
 

@@ -421,11 +421,15 @@ impl Exchange {
     /// The input is over, or broke for this cause. What is complete counts as complete.
     fn end(&mut self, cause: Option<ProviderError>) {
         let mut events = Vec::new();
-        let mut broke_off = false;
+        // A body of no told length that broke off ends like a whole one.
+        let broke_off;
         let rest = match &mut self.framer {
-            Framer::Whole(_) if cause.is_some() => Ok(()),
+            Framer::Whole(_) if cause.is_some() => {
+                broke_off = false;
+                Ok(())
+            }
             Framer::Whole(body) => {
-                broke_off = is_half_json(body);
+                broke_off = !self.told_length && is_half_json(body);
                 self.decoder.push_whole(body, &mut events)
             }
             framer => {
@@ -433,13 +437,12 @@ impl Exchange {
                 framer.finish(&mut frames);
                 // Only a last line without its end can be half a line.
                 let last = frames.last().filter(|_| matches!(framer, Framer::Lines(_)));
-                broke_off = last.is_some_and(|line| is_half_json(line.data.as_bytes()));
+                broke_off = !self.told_length
+                    && last.is_some_and(|line| is_half_json(line.data.as_bytes()));
                 self.decode(&frames);
                 Ok(())
             }
         };
-        // A body of no told length that broke off ends like a whole one.
-        let broke_off = broke_off && !self.told_length;
         let cause = cause.or_else(|| broke_off.then(|| Fault::truncated().into()));
         if let Some(failed) = &self.failed {
             // A frame that broke off cannot be read: then the break is what went wrong.

@@ -19,7 +19,7 @@ pub use chat::Chat;
 pub use completions::Completions;
 #[cfg(feature = "embedded")]
 pub use embedded::{Embedded, Recital};
-pub use stream::{TurnItem, TurnStream};
+pub use stream::{TurnItem, TurnSource, TurnStream};
 pub use text_turn::{PassStep, TextEngine, run_raw, run_text_turn};
 pub use vllm_native::VllmNative;
 

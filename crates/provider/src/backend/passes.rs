@@ -24,10 +24,10 @@ use twopass_core::tool_parser::CallRules;
 use twopass_wire::WireRequest;
 use twopass_wire::facts::{Continuation, WireFacts};
 
-use super::TurnItem;
 use super::chat::Service;
 use super::exchange::Exchange;
 use super::markup::{missing_call, unforced};
+use super::{TurnItem, TurnSource};
 use crate::http::Deadline;
 use crate::preset::PassMeans;
 use crate::{ErrorKind, ProviderError};
@@ -110,9 +110,10 @@ impl Passes {
             self.machine.handle_note(note.clone());
         }
     }
+}
 
-    /// The next item; `None` after the end.
-    pub(crate) async fn next(&mut self) -> Option<Result<TurnItem, ProviderError>> {
+impl TurnSource for Passes {
+    async fn next(&mut self) -> Option<Result<TurnItem, ProviderError>> {
         loop {
             if let Some(item) = self.items.pop_front() {
                 return Some(Ok(item));
@@ -126,7 +127,9 @@ impl Passes {
             }
         }
     }
+}
 
+impl Passes {
     async fn advance(&mut self) -> Result<(), ProviderError> {
         match self.machine.poll() {
             Step::Emit(event) => {

@@ -1,8 +1,9 @@
 use std::fmt;
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_util::stream::{BoxStream, Stream, StreamExt};
+use futures_util::stream::{BoxStream, Stream, StreamExt, empty, unfold};
 use twopass_core::chat::{Event, Reply, StopReason};
 use twopass_core::control::ReplyAssembler;
 
@@ -15,6 +16,13 @@ pub enum TurnItem {
     Event(Event),
     /// The end: the whole turn. Nothing follows.
     Done(Box<Reply>),
+}
+
+/// What gives out a turn's items one after the other.
+pub trait TurnSource: Send + 'static {
+    /// The next item; `None` after the last one. Cancel safe. Not asked again after
+    /// [`TurnItem::Done`] or an error.
+    fn next(&mut self) -> impl Future<Output = Option<Result<TurnItem, ProviderError>>> + Send;
 }
 
 /// A running turn. Dropping it cancels the turn.
@@ -41,6 +49,15 @@ impl TurnStream {
         }
     }
 
+    /// The items of this source.
+    #[must_use]
+    pub fn of(source: impl TurnSource) -> Self {
+        // In a box: each item moves the state into a future and back.
+        Self::new(unfold(Box::new(source), |mut source| async move {
+            Some((source.next().await?, source))
+        }))
+    }
+
     /// The next item. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<TurnItem, ProviderError>> {
         StreamExt::next(self).await
@@ -60,6 +77,12 @@ impl TurnStream {
         let message = "the turn ended without its end";
         let error = ProviderError::new(ErrorKind::StreamTruncated, message);
         Err(self.keep_partial(error))
+    }
+
+    /// What the turn held, a place at an engine for one, is given back.
+    fn end(&mut self) {
+        self.ended = true;
+        self.items = empty().boxed();
     }
 
     /// The error with what came before it. Calls are left out: whether the model meant to go
@@ -89,9 +112,9 @@ impl Stream for TurnStream {
         let item = self.items.poll_next_unpin(cx);
         match item {
             Poll::Ready(Some(Ok(TurnItem::Event(ref event)))) => self.so_far.handle(event),
-            Poll::Ready(None | Some(Ok(TurnItem::Done(_)))) => self.ended = true,
+            Poll::Ready(None | Some(Ok(TurnItem::Done(_)))) => self.end(),
             Poll::Ready(Some(Err(error))) => {
-                self.ended = true;
+                self.end();
                 return Poll::Ready(Some(Err(self.keep_partial(error))));
             }
             Poll::Pending => {}

@@ -4,11 +4,10 @@
 use std::future::Future;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use futures_util::stream::unfold;
 use twopass_core::chat::{Diagnostic, Event, Reply, TokenLogprob};
 use twopass_core::control::{PassEnd, PassRequest, PlannedTurn, Step, TurnPlan, TwoPass};
 
-use super::{TurnItem, TurnStream};
+use super::{TurnItem, TurnSource, TurnStream};
 use crate::ProviderError;
 
 /// One engine's side of one turn. What it is told and says is text after the prompt, which
@@ -59,7 +58,7 @@ pub async fn run_text_turn<E: TextEngine + 'static>(
     if let Some(pass) = turn.first_pass(planned.diagnostics) {
         turn.engine.open(pass).await?;
     }
-    Ok(turn.into_stream())
+    Ok(TurnStream::of(turn))
 }
 
 /// Runs one pass without reading anything into its text.
@@ -76,12 +75,7 @@ pub async fn run_raw<E: TextEngine + 'static>(
         reply: Reply::default(),
         waiting: None,
     };
-    Ok(TurnStream::new(unfold(Some(raw), |raw| async {
-        let mut raw = raw?;
-        let item = raw.advance().await;
-        let is_over = matches!(item, Err(_) | Ok(TurnItem::Done(_)));
-        Some((item, (!is_over).then_some(raw)))
-    })))
+    Ok(TurnStream::of(raw))
 }
 
 /// One pass under way whose text is handed on as it is.
@@ -91,6 +85,12 @@ struct RawTurn<E> {
     reply: Reply,
     /// Text whose tokens were told just now.
     waiting: Option<String>,
+}
+
+impl<E: TextEngine + 'static> TurnSource for RawTurn<E> {
+    async fn next(&mut self) -> Option<Result<TurnItem, ProviderError>> {
+        Some(self.advance().await)
+    }
 }
 
 impl<E: TextEngine> RawTurn<E> {
@@ -132,7 +132,6 @@ pub(super) struct TextTurn<E> {
     /// A step that was polled and not taken yet.
     pending: Option<Step>,
     n_passes: u32,
-    is_over: bool,
 }
 
 impl<E: TextEngine + 'static> TextTurn<E> {
@@ -143,7 +142,6 @@ impl<E: TextEngine + 'static> TextTurn<E> {
             machine: TwoPass::new(plan),
             pending: None,
             n_passes: 0,
-            is_over: false,
         }
     }
 
@@ -164,18 +162,6 @@ impl<E: TextEngine + 'static> TextTurn<E> {
             self.machine.handle_note(note);
         }
         first
-    }
-
-    /// The turn's items. Cancel points: the waits for the engine.
-    pub(super) fn into_stream(self) -> TurnStream {
-        TurnStream::new(unfold(self, |mut turn| async move {
-            if turn.is_over {
-                return None;
-            }
-            let item = turn.advance().await;
-            turn.is_over = matches!(item, Err(_) | Ok(TurnItem::Done(_)));
-            Some((item, turn))
-        }))
     }
 
     async fn advance(&mut self) -> Result<TurnItem, ProviderError> {
@@ -206,6 +192,13 @@ impl<E: TextEngine + 'static> TextTurn<E> {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+/// Cancel points: the waits for the engine.
+impl<E: TextEngine + 'static> TurnSource for TextTurn<E> {
+    async fn next(&mut self) -> Option<Result<TurnItem, ProviderError>> {
+        Some(self.advance().await)
     }
 }
 

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream::unfold;
 use twopass_core::chat::{Delivery, Event, Reply, Request, ToolCall, TurnBudget};
 use twopass_core::control::TurnSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSyntax};
@@ -22,7 +21,7 @@ use url::Url;
 
 use super::exchange::{Call, Decoder, Endpoint, Exchange, Framing};
 use super::markup::{MarkupReader, call_rules};
-use super::{Backend, TurnItem, TurnStream};
+use super::{Backend, TurnItem, TurnSource, TurnStream};
 use crate::config::ProviderConfig;
 use crate::plan::reasoning_syntax;
 use crate::{ErrorKind, ProviderError, endpoint};
@@ -115,9 +114,7 @@ impl VllmNative {
             items: VecDeque::new(),
             any_output: false,
         };
-        Ok(TurnStream::new(unfold(turn, |mut turn| async move {
-            Some((turn.next().await?, turn))
-        })))
+        Ok(TurnStream::of(turn))
     }
 }
 
@@ -145,8 +142,7 @@ struct Turn {
     any_output: bool,
 }
 
-impl Turn {
-    /// The next item. Cancel safe.
+impl TurnSource for Turn {
     async fn next(&mut self) -> Option<Result<TurnItem, ProviderError>> {
         loop {
             if let Some(item) = self.items.pop_front() {
@@ -159,7 +155,9 @@ impl Turn {
             }
         }
     }
+}
 
+impl Turn {
     fn handle(&mut self, event: Event) {
         self.any_output |= !matches!(event, Event::Diagnostic(_) | Event::PassFinished(_));
         let event = match event {

@@ -1,5 +1,6 @@
 use std::io::{self, Write};
 
+use bytes::Bytes;
 use encoding_rs::{Decoder, Encoding, UTF_8};
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use reqwest::Response;
@@ -56,26 +57,26 @@ impl Body {
     }
 
     /// The next bytes, perhaps none of them; `None` at the end. Cancel safe.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Vec<u8>>, ProviderError> {
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, ProviderError> {
         let bytes = match &mut self.inflate {
-            Some(inflate) if inflate.has_more() => inflate.step().map_err(unpacking)?,
+            Some(inflate) if inflate.has_more() => inflate.step().map_err(unpacking)?.into(),
             _ if self.ended => return Ok(None),
             inflate => {
                 let chunk = self.response.chunk().await;
                 let chunk = chunk.map_err(|error| transport_error(&error))?;
                 match (chunk, inflate) {
-                    (Some(bytes), None) => bytes.to_vec(),
+                    (Some(bytes), None) => bytes,
                     (Some(bytes), Some(inflate)) => {
                         inflate.packed.clear();
                         inflate.packed.extend_from_slice(&bytes);
                         inflate.at = 0;
-                        inflate.step().map_err(unpacking)?
+                        inflate.step().map_err(unpacking)?.into()
                     }
                     (None, inflate) => {
                         self.ended = true;
                         match inflate {
-                            Some(inflate) => inflate.finish().map_err(unpacking)?,
-                            None => Vec::new(),
+                            Some(inflate) => inflate.finish().map_err(unpacking)?.into(),
+                            None => Bytes::new(),
                         }
                     }
                 }
@@ -93,7 +94,7 @@ impl Body {
         if self.ended {
             self.charset = None;
         }
-        Ok(Some(text.into_bytes()))
+        Ok(Some(text.into()))
     }
 }
 

@@ -153,7 +153,18 @@ async fn m5_demanded_calls_of_sixty_schemas_are_valid() {
             (at_fault, is_free_valid)
         }
     });
-    let seen: Vec<(Option<String>, bool)> = runs.buffer_unordered(N_STREAMS).collect().await;
+    let mut runs = runs.buffer_unordered(N_STREAMS);
+    let mut seen: Vec<(Option<String>, bool)> = Vec::new();
+    while let Some(outcome) = runs.next().await {
+        if let Some(fault) = &outcome.0 {
+            println!("{fault}");
+        }
+        seen.push(outcome);
+        if seen.len().is_multiple_of(20) {
+            let n_faults = seen.iter().filter(|(fault, _)| fault.is_some()).count();
+            println!("{} of {n_calls} made, {n_faults} at fault", seen.len());
+        }
+    }
     let n_free = seen.iter().filter(|(_, is_valid)| *is_valid).count();
     let faults: Vec<_> = seen.into_iter().filter_map(|(fault, _)| fault).collect();
     println!(

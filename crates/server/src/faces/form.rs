@@ -1,7 +1,5 @@
 use axum::body::Body;
-use axum::extract::Request;
 use axum::http::header;
-use axum::middleware::Next;
 use axum::response::Response;
 use twopass_wire::error::ErrorBody;
 
@@ -42,15 +40,13 @@ impl ErrorForm {
         }
     }
 
-    /// The layer that writes every error, whoever answered it, as the path's clients read it.
-    pub(crate) async fn write(request: Request, next: Next) -> Response {
-        let form = Self::of_path(request.uri().path());
-        let mut response = next.run(request).await;
-        if form == Self::Native {
+    /// Writes an error, whoever answered it, as the path's clients read it.
+    pub(crate) fn write(self, mut response: Response) -> Response {
+        if self == Self::Native {
             return response;
         }
         if let Some(error) = response.extensions().get::<ApiError>() {
-            let body = form.encode(&error.to_body());
+            let body = self.encode(&error.to_body());
             *response.body_mut() = Body::from(body);
             response.headers_mut().remove(header::CONTENT_LENGTH);
         }

@@ -308,7 +308,7 @@ impl Bucket {
 ///
 /// Source: OpenAI API reference, "Rate limits in headers", read 2026-11.
 #[derive(Debug, Default)]
-pub(super) struct Allowance {
+pub(crate) struct Allowance {
     requests: Option<Window>,
     tokens: Option<Window>,
 }
@@ -322,7 +322,7 @@ struct Window {
 }
 
 impl Allowance {
-    pub(super) fn write(&self, headers: &mut HeaderMap) {
+    pub(crate) fn write(&self, headers: &mut HeaderMap) {
         let mut put = |name: &'static str, value: HeaderValue| {
             headers.insert(HeaderName::from_static(name), value);
         };

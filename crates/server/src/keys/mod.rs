@@ -2,7 +2,7 @@
 //!
 //! Only digests are held. They are plain SHA-256 on purpose: a slow hash protects passwords,
 //! which can be guessed; a key of 256 random bits cannot, and is hashed with each request.
-//! [`require_key`] is the layer around everything that needs a key.
+//! [`check_key`] is asked before everything that needs a key.
 
 mod budget;
 mod file;
@@ -10,27 +10,24 @@ mod known;
 
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use twopass_provider::config::KeyScope;
 
 use crate::api_error::{ApiError, ApiErrorKind};
 use crate::caller::Caller;
 use crate::observe::Watch;
-use budget::Allowance;
 
-pub(crate) use budget::Budgets;
+pub(crate) use budget::{Allowance, Budgets};
 pub use file::{NewKey, add_key, read_keys};
 pub(crate) use known::{Key, Keys};
 
-/// Lets a request in whose key is known, opens the path, and is within its limits. The answer
-/// tells what is left of them.
-pub(crate) async fn require_key(
+/// Whether the request's key is known, opens the path, and is within its limits; and what is
+/// left of them, for the answer to tell.
+pub(crate) async fn check_key(
     (keys, budgets): (&Keys, &Budgets),
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let (allowance, admitted) = match identify(keys, &request) {
+    request: &mut Request,
+) -> (Allowance, Result<(), ApiError>) {
+    match identify(keys, request) {
         Ok(caller) => {
             if let (Some(watch), Some(key)) = (request.extensions().get::<Watch>(), caller.key()) {
                 watch.identified(key);
@@ -42,17 +39,11 @@ pub(crate) async fn require_key(
             admitted
         }
         Err(refused) => (Allowance::default(), Err(refused)),
-    };
-    let mut response = match admitted {
-        Ok(()) => next.run(request).await,
-        Err(refused) => refusal(refused),
-    };
-    allowance.write(response.headers_mut());
-    response
+    }
 }
 
 /// Tells clients how to show a key, where one is missing.
-fn refusal(error: ApiError) -> Response {
+pub(crate) fn refusal(error: ApiError) -> Response {
     let mut response = error.into_response();
     if response.status() == StatusCode::UNAUTHORIZED {
         let bearer = HeaderValue::from_static("Bearer");

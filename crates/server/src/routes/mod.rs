@@ -13,18 +13,18 @@ use std::time::SystemTime;
 
 use axum::extract::{FromRef, State};
 use axum::http::header;
-use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
 use serde_json::Value;
 
-use crate::admission::{Gate, admit};
+use crate::admission::Gate;
 use crate::body::{BodyLimits, JsonBytes};
 use crate::caller::Caller;
 use crate::certain::Habits;
 use crate::faces::{Chat, Completions, Face, Generate, Messages, Responses};
 use crate::keys::Budgets;
+use crate::layers::Access;
 use crate::memory::ReasoningMemory;
 use crate::observe::{Metrics, Observers, Watch};
 use crate::reload::Live;
@@ -40,6 +40,7 @@ struct Inner {
     live: Live,
     limits: Limits,
     bodies: BodyLimits,
+    gate: Gate,
     shutdown: Shutdown,
     observers: Observers,
     responses: ResponseStore,
@@ -60,6 +61,7 @@ impl App {
             live,
             limits,
             bodies: BodyLimits::new(&limits),
+            gate: Gate::new(limits),
             shutdown,
             observers,
             responses: ResponseStore::new(options.store.clone()),
@@ -75,6 +77,10 @@ impl App {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.limits
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.0.gate
     }
 
     pub(crate) fn observers(&self) -> &Observers {
@@ -113,15 +119,15 @@ impl FromRef<App> for BodyLimits {
     }
 }
 
-/// The paths for everyone and the paths behind keys.
-pub(crate) fn routers(app: App) -> (Router, Router) {
+/// The paths, by who may call them.
+pub(crate) fn routers(app: App) -> Vec<(Access, Router)> {
     let open = Router::new()
         .route("/health", get(health::health))
         .route("/health/ready", get(health::health))
         .route("/health/live", get(health::live))
         .route("/openapi.json", get(openapi::openapi))
         .with_state(app.clone());
-    let guarded = Router::new()
+    let work = Router::new()
         .route("/generate", turns(&Generate))
         .route("/v1/chat/completions", turns(&Chat))
         .route("/chat/completions", turns(&Chat))
@@ -130,8 +136,8 @@ pub(crate) fn routers(app: App) -> (Router, Router) {
         .route("/v1/messages/count_tokens", post(count_tokens::count))
         .route("/v1/responses", turns(&Responses))
         .route("/v1/embeddings", post(embeddings::embed))
-        // What stands above this line is work, and waits at the gate.
-        .route_layer(from_fn_with_state(Gate::new(*app.limits()), admit))
+        .with_state(app.clone());
+    let guarded = Router::new()
         .route(
             "/v1/responses/{id}",
             get(responses::get).delete(responses::delete),
@@ -141,7 +147,11 @@ pub(crate) fn routers(app: App) -> (Router, Router) {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::retrieve))
         .with_state(app);
-    (open, guarded)
+    vec![
+        (Access::Open, open),
+        (Access::Work, work),
+        (Access::Guarded, guarded),
+    ]
 }
 
 /// A path whose bodies ask for turns in this format.
