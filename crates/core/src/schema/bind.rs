@@ -59,7 +59,7 @@ fn tightened(schema: &Value) -> Value {
         {
             values.retain(|value| !is_inexact(value));
         }
-        short_fractions(members);
+        narrow_times(members);
     });
     bound
 }
@@ -263,13 +263,25 @@ fn has_other_tag(root: &Value, a: &Value, b: &Value) -> bool {
     })
 }
 
-/// Bounds the digits behind a second's point: a model at a high temperature finds no end.
-fn short_fractions(members: &mut Map<String, Value>) {
-    const SHORT: &str = "^[0-9tT:-]*([.][0-9]{1,9})?([zZ]|[+-][0-9]{2}:[0-9]{2})$";
-    let format = members.get("format").and_then(Value::as_str);
-    if matches!(format, Some("time" | "date-time")) && !members.contains_key("pattern") {
-        members.insert("pattern".to_owned(), Value::from(SHORT));
+/// A day that is there: of 29 February only those of leap years.
+const DAY: &str = "([0-9]{4}-(0[13-9]|1[0-2])-[0-9]{2}|[0-9]{4}-02-(0[1-9]|1[0-9]|2[0-8])|\
+     ([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)";
+/// A time without leap seconds, which are there at some midnights only, and with few digits
+/// behind its point: a model at a high temperature finds no end.
+const TIME: &str = "[0-9]{2}:[0-9]{2}:[0-5][0-9]([.][0-9]{1,9})?([zZ]|[+-][0-9]{2}:[0-9]{2})";
+
+/// Binds dates and times further than the grammar's own reading of their formats does.
+fn narrow_times(members: &mut Map<String, Value>) {
+    if members.contains_key("pattern") {
+        return;
     }
+    let pattern = match members.get("format").and_then(Value::as_str) {
+        Some("date") => format!("^{DAY}$"),
+        Some("time") => format!("^{TIME}$"),
+        Some("date-time") => format!("^{DAY}[tT]{TIME}$"),
+        _ => return,
+    };
+    members.insert("pattern".to_owned(), Value::from(pattern));
 }
 
 #[cfg(test)]
@@ -283,8 +295,6 @@ mod tests {
         let listed = json!({"enum": [9_007_199_254_740_992_u64, 9_007_199_254_740_993_u64, "a"]});
         let expect = json!({"enum": [9_007_199_254_740_992_u64, "a"]});
         assert_eq!(for_grammar(&listed), expect);
-        let time = for_grammar(&json!({"format": "time"}));
-        assert!(time["pattern"].is_string(), "{time}");
         let counted = json!({"minLength": 2.0, "maxItems": 2.5});
         let expect = json!({"minLength": 2, "maxItems": 2.5});
         assert_eq!(for_grammar(&counted), expect);
@@ -293,6 +303,28 @@ mod tests {
         let hidden = json!({"items": {"$ref": "#/x-more"}, "x-more": {"minLength": 2.0}});
         let hidden = for_grammar(&hidden);
         assert!(hidden["x-more"]["minLength"].is_u64(), "{hidden}");
+    }
+
+    #[test]
+    fn m5_days_and_times_are_bound_to_those_that_are_there() {
+        for (format, text, fits) in [
+            ("date", "2024-02-29", true),
+            ("date", "2023-02-29", false),
+            ("date", "1900-02-29", false),
+            ("date", "2000-02-29", true),
+            ("date", "2023-02-28", true),
+            ("date", "2023-11-30", true),
+            ("time", "23:25:60.6-14:16", false),
+            ("time", "23:59:59Z", true),
+            ("time", "12:00:00.1234567890Z", false),
+            ("date-time", "2024-02-29T10:00:00.5+01:00", true),
+            ("date-time", "2022-02-29T10:00:00Z", false),
+        ] {
+            let bound = for_grammar(&json!({"format": format}));
+            let pattern = json!({"pattern": bound["pattern"]});
+            let bound = jsonschema::is_valid(&pattern, &json!(text));
+            assert_eq!(bound, fits, "{format} {text}");
+        }
     }
 
     #[test]
