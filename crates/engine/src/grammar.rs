@@ -17,6 +17,7 @@ use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 
+use crate::exits::{Exits, Place};
 use crate::ffi::TokenKind;
 use crate::member_names::MemberNames;
 use crate::request::Grammar;
@@ -31,24 +32,30 @@ const CACHE_LEN: usize = 32;
 /// Compiles grammars for one vocabulary.
 pub(crate) struct GrammarCompiler {
     vocab: Arc<Vocab>,
-    factory: OnceLock<Result<ParserFactory, String>>,
+    tables: OnceLock<Result<Tables, String>>,
     /// Most recently used last.
     cache: Mutex<VecDeque<(String, Matcher)>>,
+}
+
+/// What is built once per vocabulary.
+pub(crate) struct Tables {
+    factory: ParserFactory,
+    exits: Arc<Exits>,
 }
 
 impl GrammarCompiler {
     pub(crate) fn new(vocab: Arc<Vocab>) -> Self {
         Self {
             vocab,
-            factory: OnceLock::new(),
+            tables: OnceLock::new(),
             cache: Mutex::default(),
         }
     }
 
     /// Builds the tables; returns at once if they are built, waits if another thread builds.
-    pub(crate) fn warm_up(&self) -> Result<&ParserFactory, Error> {
-        self.factory
-            .get_or_init(|| build_factory(&self.vocab))
+    pub(crate) fn warm_up(&self) -> Result<&Tables, Error> {
+        self.tables
+            .get_or_init(|| build_tables(&self.vocab))
             .as_ref()
             .map_err(|e| Error::new(ErrorKind::Internal, format!("no grammar engine: {e}")))
     }
@@ -65,14 +72,15 @@ impl GrammarCompiler {
                 ),
             ));
         }
-        let factory = self.warm_up()?;
+        let tables = self.warm_up()?;
+        let rule_of = |matcher| rule_of(matcher, grammar, &tables.exits);
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(idx) = cache.iter().position(|(t, _)| t == text)
             && let Some(entry) = cache.remove(idx)
         {
             let matcher = entry.1.deep_clone();
             cache.push_back(entry);
-            return Ok(rule_of(matcher, grammar));
+            return Ok(rule_of(matcher));
         }
         drop(cache);
         let bad = |e: String| {
@@ -82,14 +90,15 @@ impl GrammarCompiler {
                 format!("the grammar does not compile: {first}"),
             )
         };
-        let parser = factory
+        let parser = tables
+            .factory
             .create_parser(TopLevelGrammar::from_lark(text.clone()))
             .map_err(|e| bad(e.to_string()))?;
         let matcher = Matcher::new(Ok(parser));
         if let Some(e) = matcher.get_error() {
             return Err(bad(e));
         }
-        let rule = rule_of(matcher.deep_clone(), grammar);
+        let rule = rule_of(matcher.deep_clone());
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.len() >= CACHE_LEN {
             cache.pop_front();
@@ -107,7 +116,7 @@ impl std::fmt::Debug for GrammarCompiler {
 
 /// Control tokens match only as special tokens, so no text can spell them; tokens that are
 /// never split are ordinary text.
-fn build_factory(vocab: &Vocab) -> Result<ParserFactory, String> {
+fn build_tables(vocab: &Vocab) -> Result<Tables, String> {
     let words: Vec<Vec<u8>> = (0..vocab.len())
         .map(|token| {
             let piece = vocab.piece(token);
@@ -137,7 +146,10 @@ fn build_factory(vocab: &Vocab) -> Result<ParserFactory, String> {
     )
     .map_err(|e| e.to_string())?;
     factory.quiet();
-    Ok(factory)
+    Ok(Tables {
+        factory,
+        exits: Arc::new(Exits::new(vocab)),
+    })
 }
 
 /// What a grammar leaves no choice about.
@@ -152,19 +164,25 @@ pub(crate) enum Forced {
 }
 
 /// One turn's place in its grammar.
+#[derive(Clone)]
 pub(crate) struct GrammarRule {
     matcher: Matcher,
     names: MemberNames,
+    exits: Arc<Exits>,
+    /// The last byte of the text.
+    last_byte: u8,
     is_lazy: bool,
     is_optional: bool,
     /// Time that was spent here since it was last asked for.
     spent: Duration,
 }
 
-fn rule_of(matcher: Matcher, grammar: &Grammar) -> GrammarRule {
+fn rule_of(matcher: Matcher, grammar: &Grammar, exits: &Arc<Exits>) -> GrammarRule {
     GrammarRule {
         matcher,
         names: MemberNames::new(grammar.opens_at.as_deref()),
+        exits: Arc::clone(exits),
+        last_byte: b'\n',
         is_lazy: grammar.opens_at.is_some(),
         is_optional: grammar.is_optional,
         spent: Duration::ZERO,
@@ -264,10 +282,35 @@ impl GrammarRule {
         })
     }
 
+    /// The tokens that lead out of the grammar, the best that are allowed.
+    pub(crate) fn exits(&mut self, vocab: &Vocab) -> Result<Vec<TokenId>, Error> {
+        Arc::clone(&self.exits).allowed(self, vocab)
+    }
+
+    /// How many tokens the text needs to its end at most, on the way that [`Self::exits`]
+    /// leads; `None`: more than `most`, or nobody knows.
+    pub(crate) fn tokens_to_end(&mut self, most: usize, vocab: &Vocab) -> Option<usize> {
+        self.timed(|rule| rule.exits.tokens_to_end(rule.clone(), most, vocab))
+    }
+
+    /// Where the text stands.
+    pub(crate) fn place(&self) -> Place {
+        match self.names.json() {
+            Some(json) if json.in_string() => Place::InString,
+            Some(_) => Place::InObject {
+                after_space: self.last_byte == b' ',
+            },
+            None => Place::Outside {
+                at_line_start: self.last_byte == b'\n',
+            },
+        }
+    }
+
     /// Goes on by a token that is allowed.
     pub(crate) fn take(&mut self, token: TokenId, piece: &[u8]) -> Result<(), Error> {
         self.timed(|rule| {
             rule.names.push(piece);
+            rule.last_byte = piece.last().copied().unwrap_or(rule.last_byte);
             rule.matcher.consume_token(token).map_err(|e| broken(&e))
         })
     }

@@ -31,6 +31,7 @@ mod draft;
 mod draw;
 mod engine;
 mod error;
+mod exits;
 mod ffi;
 mod gguf;
 mod grammar;

@@ -51,6 +51,11 @@ impl MemberNames {
         (has_members && in_key(&names)).then_some(names)
     }
 
+    /// The object that is being read.
+    pub(crate) fn json(&self) -> Option<&JsonBoundary> {
+        self.json.as_ref()
+    }
+
     /// How many of these pieces may follow each other, by what [`Self::admits`] each.
     pub(crate) fn n_admitted<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> usize {
         let mut names = self.clone();

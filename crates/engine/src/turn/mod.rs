@@ -13,6 +13,7 @@
 //! ```
 
 mod ahead;
+mod ending;
 mod logprobs;
 mod outcome;
 mod text;
@@ -30,6 +31,7 @@ use crate::grammar::GrammarRule;
 use crate::stream::Sender;
 use crate::vocab::Vocab;
 use crate::{Error, ErrorKind, TokenId};
+use ending::Ending;
 use text::{Text, is_visible};
 
 /// Tokens refused in a row at one point before the turn is given up.
@@ -80,6 +82,7 @@ pub(crate) struct Turn {
     grammar: Option<GrammarRule>,
     /// Why the grammar was dropped.
     grammar_failure: Option<String>,
+    ending: Ending,
     source: Source,
     logprobs: Option<u32>,
     text: Text,
@@ -155,6 +158,7 @@ impl Turn {
             close: parts.close,
             grammar: parts.grammar,
             grammar_failure: None,
+            ending: Ending::default(),
             source: parts.source,
             logprobs: parts.logprobs,
             text: Text::new(parts.stop),
@@ -305,11 +309,19 @@ impl Turn {
             return Ok(());
         }
         self.choice.refused.clear();
-        self.choice.allowed = None;
+        self.choice.allowed = self.exits(vocab)?;
+        let mut is_narrow = self.choice.allowed.is_some();
         loop {
             let drawn = self.source.draw(logits, &self.choice, candidates, vocab)?;
             let Some(token) = drawn else {
-                return self.nothing_left();
+                match &mut self.grammar {
+                    Some(grammar) if is_narrow => {
+                        is_narrow = false;
+                        self.choice.allowed = Some(grammar.allowed()?);
+                        continue;
+                    }
+                    _ => return self.nothing_left(),
+                }
             };
             let verdict = self.judge(token, vocab)?;
             match verdict {

@@ -72,6 +72,7 @@ impl Turn {
             thinking_truncated: truncated || self.context_cut,
             ended_in_thought: self.ended_in_thought,
             grammar_failure: self.grammar_failure.clone(),
+            is_hurried: self.ending.is_hurried,
         }
     }
 

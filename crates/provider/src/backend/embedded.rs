@@ -357,7 +357,8 @@ impl TextEngine for Side {
             Some(Output::Done(outcome)) => {
                 self.open = None;
                 let notes = lowered_cap(&self.request, &outcome.passes).into_iter();
-                let notes = notes.chain(self.dropped_grammar(&outcome)).collect();
+                let notes = notes.chain(self.dropped_grammar(&outcome));
+                let notes = notes.chain(self.hurried(&outcome)).collect();
                 let end = pass_end(*outcome).map_err(|error| self.pass_error(error))?;
                 Ok(PassStep::End(Box::new(end), notes))
             }
@@ -376,6 +377,16 @@ impl Side {
         let (_, of) = bound_part(&self.request, &self.written);
         let message = format!("{of} is only checked, since it cannot be bound: {why}");
         Some(Diagnostic::new(DiagnosticKind::Degraded, message))
+    }
+
+    /// Says so if what is bound was ended for want of tokens.
+    fn hurried(&self, outcome: &Outcome) -> Option<Diagnostic> {
+        if !outcome.is_hurried {
+            return None;
+        }
+        let (_, of) = bound_part(&self.request, &self.written);
+        let message = format!("{of} was brought to its end early: few tokens were left");
+        Some(Diagnostic::new(DiagnosticKind::LimitReached, message))
     }
 
     /// An engine's error within a pass, with what the grammar was to bind.

@@ -174,6 +174,35 @@ async fn m5_demanded_calls_of_sixty_schemas_are_valid() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// What could go on for ever ends within a small cap, and says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_a_call_ends_before_its_cap() {
+    const CAP: u32 = 48;
+    let model = embedded("TWOPASS_TEST_MODEL", |_| {});
+    let endless = ["recursive $ref, a list that may end", "free JSON"];
+    let rows = rows();
+    let rows = rows
+        .iter()
+        .filter(|row| endless.contains(&row.what.as_str()));
+    let mut n_hurried = 0;
+    for (row, seed) in rows.flat_map(|row| (0..3).map(move |seed| (row, seed))) {
+        let mut request = request(row, ToolChoice::Required, seed);
+        request.budget = TurnBudget::OnePass {
+            max_tokens: Some(CAP),
+        };
+        let reply = reply_of(&model, request).await.unwrap();
+        let [call] = reply.tool_calls.as_slice() else {
+            panic!("no call, or several: {reply:?}");
+        };
+        assert_eq!(misfit(call.arguments.as_text(), &row.schema), None);
+        assert!(reply.usage.response_tokens <= u64::from(CAP));
+        let limits = reply.diagnostics.iter();
+        let mut limits = limits.filter(|note| note.kind == DiagnosticKind::LimitReached);
+        n_hurried += usize::from(limits.any(|note| note.message.contains("few tokens")));
+    }
+    assert!(n_hurried > 0, "no call was long enough to show anything");
+}
+
 /// Runs free turns; returns how many calls were opened, and the faults.
 async fn run_free(model: &Embedded, n_turns: usize) -> (usize, Vec<String>) {
     let rows = Arc::new(rows());
