@@ -12,6 +12,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use twopass_core::chat::BadRequest;
+use twopass_core::text::find_byte;
 
 /// A JSON object whose values have not been read yet, and where it stands.
 #[derive(Debug)]
@@ -189,14 +190,22 @@ pub(crate) fn decimal(value: f32) -> Value {
         .map_or(Value::Null, Value::from)
 }
 
+/// Room that an object begins with: most have so much to say.
+const OBJECT_BYTES: usize = 256;
+
 /// A JSON object written field by field, for parts whose text passes through unchanged.
 #[derive(Debug, Default)]
 pub(crate) struct Object(String);
 
 impl Object {
     pub(crate) fn raw(&mut self, name: &str, json: &str) {
-        self.0.push(if self.0.is_empty() { '{' } else { ',' });
-        self.0.push_str(&Value::from(name).to_string());
+        if self.0.is_empty() {
+            self.0.reserve(OBJECT_BYTES);
+            self.0.push('{');
+        } else {
+            self.0.push(',');
+        }
+        push_text(name, &mut self.0);
         self.0.push(':');
         self.0.push_str(json);
     }
@@ -207,7 +216,7 @@ impl Object {
     }
 
     pub(crate) fn value(&mut self, name: &str, value: &Value) {
-        self.raw(name, &value.to_string());
+        self.raw(name, &text_of(value));
     }
 
     /// These JSON texts as an array.
@@ -245,12 +254,13 @@ impl Object {
 pub(crate) fn push_text(text: &str, out: &mut String) {
     out.reserve(text.len() + 2);
     out.push('"');
+    let bytes = text.as_bytes();
     let mut from = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
+    loop {
+        let stop = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
+        let at = from + find_byte(&bytes[from..], stop);
         out.push_str(&text[from..at]);
+        let Some(&byte) = bytes.get(at) else { break };
         from = at + 1;
         match byte {
             b'"' => out.push_str("\\\""),
@@ -266,8 +276,13 @@ pub(crate) fn push_text(text: &str, out: &mut String) {
             }
         }
     }
-    out.push_str(&text[from..]);
     out.push('"');
+}
+
+/// A value as JSON, without the detour that its `Display` takes.
+pub(crate) fn text_of(value: &Value) -> String {
+    // What a value holds can always be written.
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 /// JSON texts as one array.

@@ -1,4 +1,4 @@
-use super::byte_set::find;
+use super::byte_set::find_byte;
 
 /// What the boundary reader met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,7 +286,7 @@ impl JsonBoundary {
             }
             let run = at;
             let quote = self.quote;
-            at += find(&bytes[at..], |byte| {
+            at += find_byte(&bytes[at..], |byte| {
                 (byte == quote) | (byte == b'\\') | (byte < 0x20)
             });
             self.keep_key(&bytes[run..at], is_key);

@@ -4,7 +4,7 @@ const BLOCK_BYTES: usize = 16;
 
 /// Offset of the first byte that `stops` picks, or the length.
 #[inline]
-pub(super) fn find(bytes: &[u8], stops: impl Fn(u8) -> bool) -> usize {
+pub fn find_byte(bytes: &[u8], stops: impl Fn(u8) -> bool) -> usize {
     let mut at = 0;
     for block in bytes.chunks_exact(BLOCK_BYTES) {
         if block.iter().fold(false, |any, &byte| any | stops(byte)) {
@@ -53,7 +53,7 @@ impl ByteSet {
     pub(crate) fn find(&self, bytes: &[u8], from: usize) -> usize {
         let rest = &bytes[from..];
         from + match self.few {
-            Some([a, b, c, d]) => find(rest, |byte| {
+            Some([a, b, c, d]) => find_byte(rest, |byte| {
                 (byte == a) | (byte == b) | (byte == c) | (byte == d)
             }),
             None => {

@@ -14,6 +14,7 @@ mod utf8;
 
 pub use boundary::{JsonBoundary, JsonEvent};
 pub(crate) use byte_set::ByteSet;
+pub use byte_set::find_byte;
 pub(crate) use json::whole_json;
 pub use json::{
     ArgumentError, DecodedArguments, JsonLimits, decode_arguments, read_json, read_lenient,
