@@ -15,6 +15,9 @@ use crate::cost::{self, Cost};
 use crate::load::{self, Shape, Target, Times};
 use crate::{Failure, upstream};
 
+/// What a busy moment took is given back by then, where it is given back at all.
+const SETTLE: Duration = Duration::from_secs(5);
+
 /// What runs, on stdin.
 #[derive(Deserialize)]
 struct Setup {
@@ -123,7 +126,8 @@ pub(crate) async fn run(setup: &str) -> Result<(), Failure> {
             }
         }
     }
-    println!("\nmemory after the load");
+    println!("\nmemory {} s after the load", SETTLE.as_secs());
+    tokio::time::sleep(SETTLE).await;
     for side in &sides {
         let Cost { resident, .. } = cost::of_tree(side.pid)?;
         println!(

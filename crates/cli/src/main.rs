@@ -7,6 +7,7 @@ mod agents;
 mod args;
 mod commands;
 mod failure;
+mod heap;
 mod input;
 mod models;
 mod output;
@@ -19,9 +20,6 @@ use twopass_provider::ErrorKind;
 
 use crate::args::{Args, Command};
 use crate::failure::Failure;
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {

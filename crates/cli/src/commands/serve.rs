@@ -16,7 +16,7 @@ use twopass_tools::{Policy, ToolContext, ToolRegistry, Workspace};
 use crate::agents;
 use crate::args::{ServeArgs, Shared};
 use crate::failure::{Failure, say, warn};
-use crate::{output, setup};
+use crate::{heap, output, setup};
 
 /// Serves every configured provider (or the one that is named) until a stop signal.
 pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Failure> {
@@ -62,7 +62,10 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
         }
         served.iter().for_each(warn);
     };
-    let served = serve(options, providers, reload, ready).await;
+    let served = tokio::select! {
+        served = serve(options, providers, reload, ready) => served,
+        () = heap::give_back() => Ok(()),
+    };
     if let Some(own) = own_tools {
         own.memory.flush().await?;
     }

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use super::finite_names::list_members;
 use super::forms::{close_objects, rewrite};
 use super::numbers::{is_inexact, narrow_numbers};
 use super::references;
@@ -60,6 +61,7 @@ fn tightened(schema: &Value) -> Value {
             values.retain(|value| !is_inexact(value));
         }
         narrow_times(members);
+        list_members(members);
     });
     bound
 }

@@ -6,6 +6,7 @@
 
 mod bind;
 mod coerce;
+mod finite_names;
 mod forms;
 mod numbers;
 mod references;
