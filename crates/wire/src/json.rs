@@ -3,7 +3,7 @@
 //! Parts that only pass through stay text (`RawValue`): call arguments keep integers beyond
 //! 64 bits and the order of their keys.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -18,7 +18,17 @@ use twopass_core::text::find_byte;
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
     path: String,
-    map: BTreeMap<String, &'a RawValue>,
+    map: BTreeMap<Name<'a>, &'a RawValue>,
+}
+
+/// A field's name, borrowed where it has no escapes.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Borrow<str> for Name<'_> {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
 }
 
 impl<'a> Fields<'a> {
@@ -57,9 +67,9 @@ impl<'a> Fields<'a> {
         let others = self
             .map
             .iter()
-            .filter(|(name, raw)| raw.get() != "null" && !known.contains(&name.as_str()));
+            .filter(|(name, raw)| raw.get() != "null" && !known.contains(&&*name.0));
         others
-            .map(|(name, raw)| (name.clone(), raw.get().to_owned()))
+            .map(|(name, raw)| (name.0.to_string(), raw.get().to_owned()))
             .collect()
     }
 

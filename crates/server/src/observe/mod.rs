@@ -226,12 +226,11 @@ impl Watch {
     }
 
     fn note(&self, note: impl FnOnce(&mut Facts)) {
-        note(&mut self.0.facts.lock().unwrap_or_else(PoisonError::into_inner));
+        note(&mut self.facts());
     }
 
-    fn facts(&self) -> Facts {
-        let facts = self.0.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        facts.clone()
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.0.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -264,6 +263,7 @@ impl Drop for Closing {
             None => CLIENT_GONE,
         };
         self.observers.closed(&facts, outcome);
+        drop(facts);
         *self.watch.held() = Held::default();
     }
 }
