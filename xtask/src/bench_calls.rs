@@ -3,13 +3,14 @@
 //! (BFCL), as the Python package bfcl-eval carries it.
 //!
 //! Every task demands a call (`tool_choice: required`), greedily. Both servers run at once, on
-//! as many threads each, and go through the same tasks; ours at each thinking budget.
+//! as many threads each, and go through the same tasks, the categories in turn; ours at each
+//! thinking budget. `--minutes` ends it earlier: then those count that all of them did.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
@@ -36,12 +37,13 @@ struct Options {
     model: String,
     threads: u32,
     program: Option<PathBuf>,
+    minutes: Option<u64>,
 }
 
 impl Options {
     const USAGE: &str = "bench-calls [--sample 50] [--categories simple,multiple,parallel] \
                          [--budgets 0,64] [--model qwen2.5-coder-0.5b] [--threads 1] \
-                         [--program TWOPASS]";
+                         [--program TWOPASS] [--minutes N]";
 
     fn parse(arguments: &[String]) -> anyhow::Result<Self> {
         let mut options = Self {
@@ -51,6 +53,7 @@ impl Options {
             model: "qwen2.5-coder-0.5b".to_owned(),
             threads: 1,
             program: None,
+            minutes: None,
         };
         let mut rest = arguments.iter();
         while let Some(name) = rest.next() {
@@ -66,6 +69,7 @@ impl Options {
                 }
                 "--model" => options.model.clone_from(value),
                 "--threads" => options.threads = value.parse().with_context(usage)?,
+                "--minutes" => options.minutes = Some(value.parse().with_context(usage)?),
                 "--program" => options.program = Some(PathBuf::from(value)),
                 _ => bail!("unknown option `{name}`; usage: {}", Self::USAGE),
             }
@@ -113,15 +117,24 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result
         budget: None,
         answers: Vec::new(),
     }];
+    let minutes = options.minutes.map(|n| Duration::from_secs(60 * n));
+    let end = minutes.and_then(|minutes| Instant::now().checked_add(minutes));
     std::thread::scope(|scope| {
-        let beside = scope.spawn(|| ask_all(&mut peers, &tasks));
-        ask_all(&mut askers, &tasks)?;
+        let beside = scope.spawn(|| ask_all(&mut peers, (&tasks, end)));
+        ask_all(&mut askers, (&tasks, end))?;
         beside.join().unwrap_or_else(|_| bail!("a side panicked"))
     })?;
     askers.append(&mut peers);
+    let n_done = askers.iter().map(|asker| asker.answers.len()).min();
+    let n_done = n_done.unwrap_or(0);
+    for asker in &mut askers {
+        asker.answers.truncate(n_done);
+    }
     println!(
-        "BFCL {BFCL_VERSION}, {} tasks per category at most, {}, {} thread(s) each",
-        options.sample, options.model, options.threads
+        "BFCL {BFCL_VERSION}, {n_done} of {} tasks, {}, {} thread(s) each",
+        tasks.len(),
+        options.model,
+        options.threads
     );
     report(&bfcl, &askers, &options.categories)?;
     Ok(Outcome::Done)
@@ -190,15 +203,17 @@ impl Bfcl {
     }
 
     fn tasks(&self, options: &Options) -> anyhow::Result<Vec<Value>> {
-        let mut tasks = Vec::new();
+        let mut tasks: Vec<(usize, Value)> = Vec::new();
         for category in &options.categories {
             let mut command = self.command();
             command.args(["tasks", category, &options.sample.to_string()]);
-            for line in run_quiet(&mut command)?.lines() {
-                tasks.push(serde_json::from_str(line)?);
+            for (idx, line) in run_quiet(&mut command)?.lines().enumerate() {
+                tasks.push((idx, serde_json::from_str(line)?));
             }
         }
-        Ok(tasks)
+        // The first of each category, then the second.
+        tasks.sort_by_key(|(idx, _)| *idx);
+        Ok(tasks.into_iter().map(|(_, task)| task).collect())
     }
 
     /// Scores lines of `{id, category, calls}`, in their order.
@@ -239,9 +254,15 @@ struct Answer {
     seconds: f64,
 }
 
-/// Asks each of them each task, in turn.
-fn ask_all(askers: &mut [Asker<'_>], tasks: &[Value]) -> anyhow::Result<()> {
+/// Asks each of them each task, in turn, until the end.
+fn ask_all(
+    askers: &mut [Asker<'_>],
+    (tasks, end): (&[Value], Option<Instant>),
+) -> anyhow::Result<()> {
     for (number, task) in (1..).zip(tasks) {
+        if end.is_some_and(|end| Instant::now() >= end) {
+            return Ok(());
+        }
         for asker in &mut *askers {
             let answer = asker.ask(task)?;
             asker.answers.push(answer);
