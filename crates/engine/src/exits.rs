@@ -1,10 +1,10 @@
 //! The way out of a grammar, for a text whose tokens run short.
 //!
-//! A call that is cut off at its cap is no call. So the rest of a bound text is measured by
-//! the words that end things (a quotation mark in a string, else brackets, separators and
-//! plain values), and once no more tokens are left than it takes, only those words are drawn.
-//! The measure is that of the longest such way, one bracket at a time; a grammar may still
-//! demand more than is left, and then the text is cut.
+//! A call that is cut off at its cap is no call. So the rest of a bound text is measured by a
+//! walk along the words that end things: a quotation mark in a string, else brackets,
+//! separators and plain values, and where none of them may stand, the shortest piece that may.
+//! That is one way out, not the shortest, and some grammars it never leaves: a string that
+//! needs an `@` is one. Nothing is known of those, and they are left alone.
 
 use crate::grammar::{Forced, GrammarRule};
 use crate::vocab::Vocab;
@@ -26,6 +26,20 @@ pub(crate) enum Place {
         at_line_start: bool,
     },
 }
+
+/// What is known of the way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It takes so many tokens.
+    Tokens(usize),
+    /// It is long, or the walk does not find it.
+    Unknown,
+}
+
+/// The most tokens of a walk.
+const WALK_TOKENS: usize = 128;
+/// The most masks over the vocabulary that a walk computes.
+const WALK_MASKS: usize = 32;
 
 /// The tokens of a vocabulary that end things, with a space before them or without.
 #[derive(Debug, Default)]
@@ -79,7 +93,8 @@ impl Exits {
             spaces,
         } = self;
         match place {
-            Place::InString => [quotes, values, &[], &[], &[], &[]],
+            // What a string lacks before it may end is the model's to say.
+            Place::InString => [quotes, &[], &[], &[], &[], &[]],
             Place::InObject { after_space } => {
                 let spaces = if after_space { &[] } else { spaces.as_slice() };
                 [brackets, separators, values, quotes, spaces, &[]]
@@ -97,6 +112,13 @@ impl Exits {
         rule: &mut GrammarRule,
         vocab: &Vocab,
     ) -> Result<Vec<TokenId>, Error> {
+        match self.known(rule, vocab)? {
+            known if known.is_empty() => others(rule, vocab),
+            known => Ok(known),
+        }
+    }
+
+    fn known(&self, rule: &mut GrammarRule, vocab: &Vocab) -> Result<Vec<TokenId>, Error> {
         for kind in self.at(rule.place()) {
             let mut allowed = Vec::new();
             for &token in kind {
@@ -108,50 +130,62 @@ impl Exits {
                 return Ok(allowed);
             }
         }
-        let mut allowed = rule.allowed()?;
-        // White space leads nowhere.
-        let is_word = |token: &TokenId| !vocab.piece(*token).trim_ascii().is_empty();
-        if allowed.iter().any(is_word) {
-            allowed.retain(is_word);
-        }
-        Ok(allowed)
+        Ok(Vec::new())
     }
 
-    /// How many tokens the way out takes from here; `None`: more than `most`, or the grammar
-    /// cannot go on.
-    pub(crate) fn tokens_to_end(
-        &self,
-        mut rule: GrammarRule,
-        most: usize,
-        vocab: &Vocab,
-    ) -> Option<usize> {
-        let mut n_tokens = 0;
-        while !rule.may_end().ok()? {
-            if n_tokens >= most {
-                return None;
-            }
+    /// Walks out from here.
+    pub(crate) fn walk(&self, rule: GrammarRule, vocab: &Vocab) -> Way {
+        let walked = self.try_walk(rule, vocab).ok().flatten();
+        walked.map_or(Way::Unknown, Way::Tokens)
+    }
+
+    fn try_walk(&self, mut rule: GrammarRule, vocab: &Vocab) -> Result<Option<usize>, Error> {
+        let (mut n_tokens, mut n_masks) = (0, 0);
+        while !rule.may_end()? {
             let mut step = match rule.forced() {
                 Forced::Token(token) => vec![token],
-                Forced::Text(text) => vocab.tokenize_literal(&text).ok()?,
+                Forced::Text(text) => vocab.tokenize_literal(&text)?,
                 Forced::Nothing => Vec::new(),
             };
-            let n_valid = rule.n_allowed(&step, vocab).ok()?;
+            let n_valid = rule.n_allowed(&step, vocab)?;
             step.truncate(n_valid);
             if step.is_empty() {
-                let allowed = self.allowed(&mut rule, vocab).ok()?;
-                let shortest = allowed.into_iter().min_by_key(|&token| {
-                    // A control token ends a part of its own.
-                    vocab.piece(token).len()
-                });
-                step.push(shortest?);
+                let mut allowed = self.known(&mut rule, vocab)?;
+                if allowed.is_empty() {
+                    n_masks += 1;
+                    if n_masks > WALK_MASKS {
+                        return Ok(None);
+                    }
+                    allowed = others(&mut rule, vocab)?;
+                }
+                let shortest = allowed
+                    .into_iter()
+                    .min_by_key(|&token| vocab.piece(token).len());
+                let Some(shortest) = shortest else {
+                    return Ok(None);
+                };
+                step.push(shortest);
             }
             for token in step {
-                rule.take(token, vocab.piece(token)).ok()?;
+                rule.take(token, vocab.piece(token))?;
                 n_tokens += 1;
             }
+            if n_tokens > WALK_TOKENS {
+                return Ok(None);
+            }
         }
-        Some(n_tokens)
+        Ok(Some(n_tokens))
     }
+}
+
+/// What the grammar allows; no white space if anything else is, since it leads nowhere.
+fn others(rule: &mut GrammarRule, vocab: &Vocab) -> Result<Vec<TokenId>, Error> {
+    let mut allowed = rule.allowed()?;
+    let is_word = |token: &TokenId| !vocab.piece(*token).trim_ascii().is_empty();
+    if allowed.iter().any(is_word) {
+        allowed.retain(is_word);
+    }
+    Ok(allowed)
 }
 
 fn begins_word(piece: &[u8]) -> bool {

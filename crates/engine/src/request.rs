@@ -120,6 +120,7 @@ pub struct Outcome {
     pub ended_in_thought: bool,
     /// Why an optional grammar was dropped within the turn.
     pub grammar_failure: Option<String>,
-    /// The bound text was brought to its end because its cap, or the context's end, was near.
+    /// The bound text is whole because it was brought to its end: its cap, or the context's
+    /// end, was near.
     pub is_hurried: bool,
 }

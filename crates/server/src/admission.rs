@@ -18,7 +18,7 @@ use crate::observe::Watch;
 /// The gate before everything that costs work.
 pub(crate) struct Gate {
     places: Arc<Semaphore>,
-    waiting: Arc<AtomicUsize>,
+    waiting: AtomicUsize,
     limits: Limits,
 }
 
@@ -26,7 +26,7 @@ impl Gate {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             places: Arc::new(Semaphore::new(limits.requests)),
-            waiting: Arc::default(),
+            waiting: AtomicUsize::default(),
             limits,
         }
     }

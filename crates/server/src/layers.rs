@@ -115,7 +115,10 @@ async fn admit((app, access): (&App, Access), mut request: Request, next: Next) 
     drop(served);
     let mut response = match admitted {
         Err(refused) => refusal(refused),
-        Ok(()) if access == Access::Work => app.gate().pass(request, next).await,
+        // Nothing else is work, even where work is done.
+        Ok(()) if access == Access::Work && request.method() == Method::POST => {
+            app.gate().pass(request, next).await
+        }
         Ok(()) => next.run(request).await,
     };
     allowance.write(response.headers_mut());

@@ -64,7 +64,7 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
     };
     let served = tokio::select! {
         served = serve(options, providers, reload, ready) => served,
-        () = heap::give_back() => Ok(()),
+        never = heap::give_back() => match never {},
     };
     if let Some(own) = own_tools {
         own.memory.flush().await?;

@@ -22,7 +22,8 @@ pub enum DiagnosticKind {
     CallNotAllowed,
     /// `tool_choice` demanded a call and none came.
     MissingToolCall,
-    /// A limit was reached; the rest was kept as text or refused.
+    /// A limit was reached; the rest was kept as text or refused, or, before a cap, what is
+    /// bound was brought to its end.
     LimitReached,
     /// Bytes that are not UTF-8 were replaced.
     InvalidUtf8,

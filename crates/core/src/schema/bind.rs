@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::finite_names::list_members;
 use super::forms::{close_objects, rewrite};
@@ -41,6 +41,9 @@ pub struct UnboundKeyword {
 /// What fits the result fits `schema`.
 #[must_use]
 pub fn for_grammar(schema: &Value) -> Value {
+    // A list of members would take the place that such a reference leads to.
+    let lists_members = !schema.to_string().contains("/patternProperties/");
+    let tightened = |schema: &Value| tightened(schema, lists_members);
     let mut bound = tightened(&close_objects(schema));
     for path in references::visit_all(schema, &mut |_, _| {}) {
         if let Some(part) = bound.pointer_mut(&path) {
@@ -51,7 +54,7 @@ pub fn for_grammar(schema: &Value) -> Value {
 }
 
 /// What is misread in the schemas inside one, in words that are not.
-fn tightened(schema: &Value) -> Value {
+fn tightened(schema: &Value, lists_members: bool) -> Value {
     let mut bound = narrow_numbers(schema);
     rewrite(&mut bound, &mut |members| {
         whole_counts(members);
@@ -61,7 +64,9 @@ fn tightened(schema: &Value) -> Value {
             values.retain(|value| !is_inexact(value));
         }
         narrow_times(members);
-        list_members(members);
+        if lists_members {
+            list_members(members);
+        }
     });
     bound
 }
@@ -274,22 +279,24 @@ const TIME: &str = "[0-9]{2}:[0-9]{2}:[0-5][0-9]([.][0-9]{1,9})?([zZ]|[+-][0-9]{
 
 /// Binds dates and times further than the grammar's own reading of their formats does.
 fn narrow_times(members: &mut Map<String, Value>) {
-    if members.contains_key("pattern") {
-        return;
-    }
     let pattern = match members.get("format").and_then(Value::as_str) {
         Some("date") => format!("^{DAY}$"),
         Some("time") => format!("^{TIME}$"),
         Some("date-time") => format!("^{DAY}[tT]{TIME}$"),
         _ => return,
     };
-    members.insert("pattern".to_owned(), Value::from(pattern));
+    if !members.contains_key("pattern") {
+        members.insert("pattern".to_owned(), Value::from(pattern));
+        return;
+    }
+    let all = members.entry("allOf").or_insert_with(|| json!([]));
+    if let Value::Array(all) = all {
+        all.push(json!({"pattern": pattern}));
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

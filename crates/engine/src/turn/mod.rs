@@ -1,8 +1,8 @@
 //! One turn: its tokens, and the rules that every drawn token passes.
 //!
-//! Rules in order: the thinking budget (which may close the thought), the grammar and the
-//! duty to answer (which may ask for another token), the end of the turn; then, with the
-//! token taken, stop strings, the cap, the context's end. This file knows no llama.cpp: it is
+//! Rules in order: what must end soon (`ending`, which narrows the draw), the thinking budget
+//! (which may close the thought), the grammar and the duty to answer (which may ask for
+//! another token), the end of the turn; then, with the token taken, stop strings, the cap, the context's end. This file knows no llama.cpp: it is
 //! given a row of logits and says what the next tokens are.
 //!
 //! ```text
@@ -309,7 +309,7 @@ impl Turn {
             return Ok(());
         }
         self.choice.refused.clear();
-        self.choice.allowed = self.exits(vocab)?;
+        self.choice.allowed = self.ending_choice(vocab)?;
         let mut is_narrow = self.choice.allowed.is_some();
         loop {
             let drawn = self.source.draw(logits, &self.choice, candidates, vocab)?;
@@ -326,6 +326,12 @@ impl Turn {
             let verdict = self.judge(token, vocab)?;
             match verdict {
                 Verdict::Take => {
+                    if !is_narrow && let Some(instead) = self.choice_instead(token, vocab)? {
+                        is_narrow = true;
+                        self.choice.refused.push(token);
+                        self.choice.allowed = Some(instead);
+                        continue;
+                    }
                     self.note_logprob(token, logits, vocab);
                     return self.take(token, vocab, out);
                 }

@@ -15,6 +15,7 @@ impl Turn {
         let now = Instant::now();
         let start = self.started.unwrap_or(now);
         let millis = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1000.0;
+        let is_whole = !matches!(stop, Err(_) | Ok(StopReason::Length));
         let total_reason = stop.as_ref().cloned().unwrap_or(StopReason::Cancelled);
         let prefilled = (self.prompt_len - self.counts.cached) as u64;
         let cached = self.counts.cached as u64;
@@ -72,7 +73,7 @@ impl Turn {
             thinking_truncated: truncated || self.context_cut,
             ended_in_thought: self.ended_in_thought,
             grammar_failure: self.grammar_failure.clone(),
-            is_hurried: self.ending.is_hurried,
+            is_hurried: self.ending.is_hurried && is_whole,
         }
     }
 
