@@ -125,7 +125,8 @@ impl Engine {
             .map_err(|e| bad_model(path, &e))?;
         let context_tokens = context.params().context_tokens;
         let info = read_info(&model, &vocab, path, file_bytes, context_tokens, threads);
-        let inbox = Arc::new(Inbox::new(options.queue_len, Arc::clone(&abort)));
+        let most = options.max_streams as usize + options.queue_len;
+        let inbox = Arc::new(Inbox::new(most, Arc::clone(&abort)));
         let stats = Arc::new(StatsCell::default());
         stats.update(|s| s.slots = options.max_streams);
         let scheduler = Scheduler::new(SchedulerParts {

@@ -21,6 +21,7 @@ pub(crate) struct Job {
 pub(crate) struct Inbox {
     state: Mutex<State>,
     bell: Condvar,
+    /// Most jobs that run and wait.
     limit: usize,
     /// Interrupts the running decode.
     abort: Arc<AtomicBool>,
@@ -29,6 +30,8 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct State {
     jobs: VecDeque<Job>,
+    /// Jobs that run and wait.
+    n_open: usize,
     has_rung: bool,
     is_stopped: bool,
 }
@@ -48,21 +51,34 @@ impl Inbox {
     }
 
     /// Queues a job, or says that the queue is full or the engine gone.
+    ///
+    /// Those that run count too: a burst that there is room for comes faster than the engine
+    /// takes it up.
     pub(crate) fn push(&self, job: Job) -> Result<(), Error> {
         let mut state = self.lock();
         if state.is_stopped {
             return Err(Error::new(ErrorKind::Stopped, "the engine has stopped"));
         }
-        if state.jobs.len() >= self.limit {
+        if state.n_open >= self.limit {
             return Err(Error::new(
                 ErrorKind::QueueFull,
-                format!("{} requests wait already, try again later", self.limit),
+                format!(
+                    "{} requests run or wait already, try again later",
+                    self.limit
+                ),
             ));
         }
+        state.n_open += 1;
+        job.sender.hold_place();
         state.jobs.push_back(job);
         state.has_rung = true;
         self.bell.notify_one();
         Ok(())
+    }
+
+    /// Takes back the place of one that has ended.
+    pub(crate) fn give_back(&self) {
+        self.lock().n_open -= 1;
     }
 
     /// Wakes the engine thread.

@@ -63,6 +63,8 @@ pub(crate) struct Piece {
 #[derive(Debug)]
 pub(crate) struct Sender {
     shared: Arc<Shared>,
+    /// It counts among those that run and wait.
+    has_place: AtomicBool,
 }
 
 /// A pair of ends.
@@ -77,6 +79,7 @@ pub(crate) fn channel(inbox: Arc<Inbox>, limit_tokens: u32) -> (Sender, Generati
     });
     let sender = Sender {
         shared: Arc::clone(&shared),
+        has_place: AtomicBool::new(false),
     };
     (sender, Generation { shared })
 }
@@ -111,8 +114,21 @@ impl Sender {
         });
     }
 
+    /// Counts this turn until it ends.
+    pub(crate) fn hold_place(&self) {
+        self.has_place.store(true, Ordering::Relaxed);
+    }
+
+    fn give_place_back(&self) {
+        if self.has_place.swap(false, Ordering::Relaxed) {
+            self.shared.inbox.give_back();
+        }
+    }
+
     /// Ends the turn.
     pub(crate) fn send_done(&self, outcome: Outcome) {
+        // Who hears of the end may ask for the place.
+        self.give_place_back();
         self.shared.with(|state| {
             state.outputs.push_back(Output::Done(Box::new(outcome)));
             state.is_closed = true;
@@ -145,6 +161,7 @@ impl Sender {
 impl Drop for Sender {
     /// A reader never waits for an engine that is gone.
     fn drop(&mut self) {
+        self.give_place_back();
         self.shared.with(|state| {
             state.is_closed = true;
             self.shared.wake_reader(state);

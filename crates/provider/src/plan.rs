@@ -112,6 +112,7 @@ impl CallOptions {
             template_kwargs: request.template_kwargs,
             tool_parser: request.tool_parser,
             session: request.user,
+            passthrough: request.passthrough,
             ..Self::default()
         };
         (request.messages, options)

@@ -10,6 +10,8 @@ pub enum WireFormat {
     Messages,
     /// Ollama's `/api/chat`.
     OllamaChat,
+    /// Our own `/generate`.
+    Generate,
 }
 
 /// Fields of a client's request that nobody here reads (`user`, `logit_bias`). They go on to a

@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::finite_names::list_members;
 use super::forms::{close_objects, rewrite};
-use super::numbers::{is_inexact, narrow_numbers};
+use super::numbers::{is_inexact, narrow_numbers, unkept_bound};
+use super::patterns::narrow_patterns;
 use super::references;
 
 /// Keywords that no grammar binds here.
@@ -67,6 +68,7 @@ fn tightened(schema: &Value, lists_members: bool) -> Value {
         if lists_members {
             list_members(members);
         }
+        narrow_patterns(members, lists_members);
     });
     bound
 }
@@ -104,6 +106,9 @@ pub fn unbound_keywords(schema: &Value) -> Vec<UnboundKeyword> {
         let values = members.get("enum").and_then(Value::as_array);
         if values.is_some_and(|values| !values.is_empty() && values.iter().all(is_inexact)) {
             add("enum");
+        }
+        if let Some(keyword) = unkept_bound(members) {
+            add(keyword);
         }
         if members.get("multipleOf").is_some_and(has_many_digits) {
             add("multipleOf");

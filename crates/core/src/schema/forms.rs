@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::places::Place;
 use super::{MAX_SCHEMA_DEPTH, depth_over};
 
 /// Most schema nodes that inlining may write; beyond it the references stay.
@@ -151,23 +152,18 @@ pub(super) fn rewrite(schema: &mut Value, change: &mut impl FnMut(&mut Map<Strin
         return;
     };
     for (key, value) in members.iter_mut() {
-        match (key.as_str(), value) {
-            (
-                "properties" | "$defs" | "definitions" | "patternProperties",
-                Value::Object(named),
-            ) => {
+        match (Place::of(key, value), value) {
+            (Some(Place::Members), Value::Object(named)) => {
                 for schema in named.values_mut() {
                     rewrite(schema, change);
                 }
             }
-            ("anyOf" | "oneOf" | "allOf" | "prefixItems" | "items", Value::Array(list)) => {
+            (Some(Place::Items), Value::Array(list)) => {
                 for schema in list {
                     rewrite(schema, change);
                 }
             }
-            ("items" | "additionalItems" | "additionalProperties" | "not" | "contains", value) => {
-                rewrite(value, change)
-            }
+            (Some(Place::Value), schema) => rewrite(schema, change),
             _ => {}
         }
     }

@@ -9,6 +9,8 @@ mod coerce;
 mod finite_names;
 mod forms;
 mod numbers;
+mod patterns;
+mod places;
 mod references;
 
 use std::collections::HashSet;
@@ -21,6 +23,7 @@ use crate::text::prefix_within;
 pub use bind::{UnboundKeyword, for_grammar, unbound_keywords};
 pub use coerce::{coerce, text_to_value};
 pub use forms::{ProviderForm, close_objects, inline_refs, keywords_used, to_provider};
+pub use places::Place;
 
 /// Deepest schema that is compiled or transformed.
 pub const MAX_SCHEMA_DEPTH: usize = 96;
@@ -106,7 +109,13 @@ impl CompiledSchema {
             .offline()
             .with_pattern_options(patterns)
             .build(&forms::without_nullable(&schema))
-            .map_err(|error| BadSchema(shortened(error.to_string())))?;
+            .map_err(|error| {
+                let place = match error.instance_path().to_string() {
+                    path if path.is_empty() => String::new(),
+                    path => format!("`{path}`: "),
+                };
+                BadSchema(shortened(format!("{place}{error}")))
+            })?;
         Ok(Self { schema, validator })
     }
 

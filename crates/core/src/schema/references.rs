@@ -5,6 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use super::places::Place;
+
 /// Longest chain of demanded members that [`endless`] follows.
 const MAX_CHAIN: usize = 256;
 
@@ -62,23 +64,18 @@ fn visit(
         path.truncate(len);
     };
     for (key, value) in members {
-        match (key.as_str(), value) {
-            (
-                "properties" | "$defs" | "definitions" | "patternProperties",
-                Value::Object(named),
-            ) => {
+        match (Place::of(key, value), value) {
+            (Some(Place::Members), Value::Object(named)) => {
                 for (name, schema) in named {
                     within(&[key, name], schema);
                 }
             }
-            ("anyOf" | "oneOf" | "allOf" | "prefixItems" | "items", Value::Array(list)) => {
+            (Some(Place::Items), Value::Array(list)) => {
                 for (idx, schema) in list.iter().enumerate() {
                     within(&[key, &idx.to_string()], schema);
                 }
             }
-            ("items" | "additionalItems" | "additionalProperties", schema) => {
-                within(&[key], schema)
-            }
+            (Some(Place::Value), schema) => within(&[key], schema),
             _ => {}
         }
     }
@@ -200,10 +197,30 @@ fn percent_decoded(text: &str) -> Cow<'_, str> {
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
         let digits = after.get(..2).filter(|_| byte == b'%');
+        // A number may have a sign before it, an escape may not.
+        let digits = digits.filter(|two| two.iter().all(u8::is_ascii_hexdigit));
         let code =
             digits.and_then(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok());
         decoded.push(code.unwrap_or(byte));
         rest = if code.is_some() { &after[2..] } else { after };
     }
     String::from_utf8(decoded).map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_escapes_have_two_hex_digits() {
+        for (text, expect) in [
+            ("/a%20b", "/a b"),
+            ("/%C3%a4", "/ä"),
+            ("/%+1", "/%+1"),
+            ("/%-1%2", "/%-1%2"),
+            ("/%ff", "/%ff"),
+        ] {
+            assert_eq!(percent_decoded(text), expect);
+        }
+    }
 }

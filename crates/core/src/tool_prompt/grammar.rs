@@ -373,13 +373,29 @@ fn follow_root(schema: &mut Value) {
     }
 }
 
+/// True if a text of this schema may have to have a control character that JSON writes by its
+/// code. Everywhere else such escapes are left out: a name could be spelled by them that the
+/// grammar takes for another one.
+fn needs_code_escapes(schema: &Value) -> bool {
+    let text = schema.to_string();
+    let has_control = text.contains(r"\u00") || text.contains('\u{7f}');
+    let by_code = [
+        r"\\x", r"\\u", r"\\c", r"\\0", r"\\p", r"\\v", r"\\s", r"\\P",
+    ];
+    has_control || by_code.iter().any(|code| text.contains(code))
+}
+
 /// The schema with llguidance's options: the separators of Python's `json.dumps`, and
 /// keywords that it does not know passed over.
 fn guided(mut schema: Value) -> Value {
+    let escapes = match needs_code_escapes(&schema) {
+        true => "nrbtf\\\"u",
+        false => "nrbtf\\\"",
+    };
     if let Value::Object(object) = &mut schema {
         object.insert(
             "x-guidance".to_owned(),
-            json!({"whitespace_flexible": false, "lenient": true, "item_separator": ", ", "key_separator": ": "}),
+            json!({"whitespace_flexible": false, "lenient": true, "item_separator": ", ", "key_separator": ": ", "json_allowed_escapes": escapes}),
         );
     }
     schema

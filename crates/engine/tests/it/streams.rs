@@ -127,6 +127,23 @@ fn a_full_queue_is_refused_and_recovers() {
     }
 }
 
+/// As many as may run and wait come at once, time and again.
+#[test]
+fn a_burst_that_there_is_room_for_is_taken() {
+    let mut options = options(random_qwen3());
+    options.max_streams = 2;
+    options.queue_len = 3;
+    let Alone { engine, .. } = &fresh(options);
+    for _ in 0..20 {
+        let turns: Vec<_> = (0..5)
+            .map(|_| engine.generate(request(chat("Hi."), 1)).unwrap())
+            .collect();
+        for turn in turns {
+            collect(turn);
+        }
+    }
+}
+
 #[test]
 fn dropping_the_engine_ends_every_turn() {
     let alone = fresh(options(real_model()));

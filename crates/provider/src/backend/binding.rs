@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use twopass_core::chat::{Diagnostic, DiagnosticKind, Request, ResponseFormat, ToolChoice};
 use twopass_core::control::{OnUnboundSchema, TextModel, TurnSettings, demanded_grammar};
+use twopass_core::schema::Place;
 use twopass_core::tool_prompt::{LazyGrammar, call_grammar, form_grammar};
 use twopass_engine::{Engine, Error as EngineError, ErrorKind as EngineErrorKind, Grammar};
 
 use super::embedded::engine_error;
+use super::open_place::keyword_at_end;
 use crate::{ErrorKind, ProviderError};
 
 /// Most keywords that are tried when one is to blame.
@@ -84,11 +86,25 @@ pub(super) fn bind_lazily(engine: &Engine, lazy: LazyGrammar) -> Option<Grammar>
     engine.check_grammar(&grammar).is_ok().then_some(grammar)
 }
 
-/// The parameter and the call or form that a turn was in when its grammar could not go on, by
-/// what it wrote.
-pub(super) fn bound_part(request: &Request, written: &str) -> (String, String) {
-    if !request.tool_choice.forces_call() && request.answer_schema().is_some() {
-        return ("response_format".to_owned(), "the answer".to_owned());
+/// What a turn was in when its grammar could not go on, by what it wrote.
+pub(super) struct BoundPart {
+    /// The parameter that has the schema.
+    pub(super) param: String,
+    /// The call or form, in words.
+    pub(super) of: String,
+    /// Which keyword is likely to blame, in words behind a space; empty if nobody knows.
+    pub(super) because: String,
+}
+
+/// The call or form that a turn was in.
+pub(super) fn bound_part(request: &Request, written: &str) -> BoundPart {
+    if let (false, Some(schema)) = (request.tool_choice.forces_call(), request.answer_schema()) {
+        let answer = written.rsplit("</").next().unwrap_or_default();
+        return BoundPart {
+            param: "response_format".to_owned(),
+            of: "the answer".to_owned(),
+            because: because_at_end(&schema, answer),
+        };
     }
     let only = request.tool_choice.only_tool();
     let tools = request.tools.iter().enumerate();
@@ -100,12 +116,33 @@ pub(super) fn bound_part(request: &Request, written: &str) -> (String, String) {
         .max_by_key(|(_, tool)| (written.rfind(&tool.name), tool.name.len()))
         .filter(|(_, tool)| allowed.len() == 1 || written.contains(&tool.name));
     match last {
-        Some((idx, tool)) => (
-            format!("tools[{idx}].parameters"),
-            format!("the call of `{}`", tool.name),
-        ),
-        None => ("tools".to_owned(), "a call".to_owned()),
+        Some((idx, tool)) => {
+            let call = written.rsplit(&tool.name).next().unwrap_or_default();
+            BoundPart {
+                param: format!("tools[{idx}].parameters"),
+                of: format!("the call of `{}`", tool.name),
+                because: because_at_end(&tool.parameters, call),
+            }
+        }
+        None => BoundPart {
+            param: "tools".to_owned(),
+            of: "a call".to_owned(),
+            because: String::new(),
+        },
     }
+}
+
+/// The keyword to blame for JSON of this schema, somewhere in a text, that has no end.
+fn because_at_end(schema: &Value, text: &str) -> String {
+    let json = text.find(['{', '[']).map_or("", |begin| &text[begin..]);
+    because(keyword_at_end(schema, json))
+}
+
+fn because<T: std::fmt::Display>(at: Option<(T, String)>) -> String {
+    at.map_or_else(String::new, |(keyword, path)| match path.as_str() {
+        "" => format!(" because of `{keyword}`"),
+        path => format!(" because of `{keyword}` at `{path}`"),
+    })
 }
 
 /// True if a schema is to blame.
@@ -174,11 +211,10 @@ fn fault(
         EngineErrorKind::GrammarTooLarge => None,
         _ => keyword_at_fault(schema, until, |schema| check(schema).is_ok()),
     };
-    let at = at.map_or_else(String::new, |(keyword, path)| match path.as_str() {
-        "" => format!(" because of `{keyword}`"),
-        path => format!(" because of `{keyword}` at `{path}`"),
-    });
-    Some(format!("{of} cannot be bound to its schema{at}: {error}"))
+    let because = because(at);
+    Some(format!(
+        "{of} cannot be bound to its schema{because}: {error}"
+    ))
 }
 
 /// The keyword without which a schema compiles, and the JSON pointer of where it stands: an
@@ -218,7 +254,7 @@ fn search_place(until: Instant) -> Option<MutexGuard<'static, ()>> {
     }
 }
 
-/// Every member of every object, with the pointer of the object, outermost first.
+/// Every keyword of every schema, with the pointer of the schema, outermost first.
 fn collect(value: &Value, path: String, places: &mut Vec<(String, String)>) {
     match value {
         Value::Object(members) => {
@@ -226,8 +262,16 @@ fn collect(value: &Value, path: String, places: &mut Vec<(String, String)>) {
                 places.push((name.clone(), path.clone()));
             }
             for (name, value) in members {
-                let step = name.replace('~', "~0").replace('/', "~1");
-                collect(value, format!("{path}/{step}"), places);
+                let path = format!("{path}/{}", pointer_step(name));
+                match (Place::of(name, value), value) {
+                    (Some(Place::Members), Value::Object(schemas)) => {
+                        for (name, schema) in schemas {
+                            collect(schema, format!("{path}/{}", pointer_step(name)), places);
+                        }
+                    }
+                    (Some(_), _) => collect(value, path, places),
+                    (None, _) => {}
+                }
             }
         }
         Value::Array(items) => {
@@ -237,6 +281,10 @@ fn collect(value: &Value, path: String, places: &mut Vec<(String, String)>) {
         }
         _ => {}
     }
+}
+
+fn pointer_step(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
 }
 
 #[cfg(test)]

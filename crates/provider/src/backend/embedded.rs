@@ -19,7 +19,7 @@ use twopass_engine::{
     GenerateRequest, Generation, Grammar, ModelInfo, Outcome, Output,
 };
 
-use super::binding::{bind, bind_lazily, bound_part};
+use super::binding::{BoundPart, bind, bind_lazily, bound_part};
 use super::text_turn::{PassStep, TextEngine, TextTurn, run_raw, unix_now};
 use super::{Backend, RawRequest, TurnStream};
 use crate::catalogue::Catalogue;
@@ -141,10 +141,8 @@ impl Embedded {
         let turn = if !is_large && !has_schemas {
             begin(&loaded, &settings, request, recite)?
         } else {
-            let place = match is_large {
-                true => LARGE_PROMPTS.acquire().await.ok(),
-                false => None,
-            };
+            let places = if is_large { &LARGE_PROMPTS } else { &SCHEMAS };
+            let place = places.acquire().await.ok();
             let work = move || {
                 // Held to the end, also when nobody waits for the turn any more.
                 let _place = place;
@@ -248,6 +246,10 @@ impl Backend for Embedded {
 const LARGE_PROMPT_BYTES: usize = 32 << 10;
 /// Large prompts that are prepared at one time, in this process; further ones wait.
 static LARGE_PROMPTS: Semaphore = Semaphore::const_new(2);
+
+/// Turns with schemas that are begun at one time, in this process: a schema may take a second
+/// to compile.
+static SCHEMAS: Semaphore = Semaphore::const_new(4);
 
 /// Bytes that rendering and tokenising has to read, roughly.
 fn text_bytes(request: &Request) -> usize {
@@ -374,8 +376,8 @@ impl Side {
     /// Says so if a grammar that could not go on was dropped.
     fn dropped_grammar(&self, outcome: &Outcome) -> Option<Diagnostic> {
         let why = outcome.grammar_failure.as_ref()?;
-        let (_, of) = bound_part(&self.request, &self.written);
-        let message = format!("{of} is only checked, since it cannot be bound: {why}");
+        let BoundPart { of, because, .. } = bound_part(&self.request, &self.written);
+        let message = format!("{of} is only checked, since it cannot be bound{because}: {why}");
         Some(Diagnostic::new(DiagnosticKind::Degraded, message))
     }
 
@@ -384,7 +386,7 @@ impl Side {
         if !outcome.is_hurried {
             return None;
         }
-        let (_, of) = bound_part(&self.request, &self.written);
+        let of = bound_part(&self.request, &self.written).of;
         let message = format!("{of} was brought to its end early: few tokens were left");
         Some(Diagnostic::new(DiagnosticKind::LimitReached, message))
     }
@@ -394,8 +396,8 @@ impl Side {
         if error.kind() != EngineErrorKind::BadGrammar {
             return engine_error(error);
         }
-        let (param, of) = bound_part(&self.request, &self.written);
-        let message = format!("{of} cannot be bound to its schema: {error}");
+        let BoundPart { param, of, because } = bound_part(&self.request, &self.written);
+        let message = format!("{of} cannot be bound to its schema{because}: {error}");
         ProviderError::new(ErrorKind::BadRequest, message)
             .with_source(error)
             .with_param(&param)

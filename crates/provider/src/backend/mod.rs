@@ -10,6 +10,8 @@ mod embedded;
 mod exchange;
 mod format;
 mod markup;
+#[cfg(feature = "embedded")]
+mod open_place;
 mod passes;
 mod stream;
 mod text_turn;

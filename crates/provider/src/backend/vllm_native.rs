@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use twopass_core::chat::{Delivery, Event, Reply, Request, ToolCall, TurnBudget};
+use twopass_core::chat::{Delivery, Event, Reply, Request, ToolCall, TurnBudget, WireFormat};
 use twopass_core::control::TurnSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSyntax};
 use twopass_wire::error::ErrorBody;
@@ -61,6 +61,10 @@ impl VllmNative {
             stop: request.stop.clone(),
             template_kwargs: request.template_kwargs.clone(),
             user: request.session.clone(),
+            passthrough: {
+                let passed = request.passthrough.clone();
+                passed.filter(|passed| passed.format == WireFormat::Generate)
+            },
             ..GenerateRequest::default()
         };
         if !request.tools.is_empty() {

@@ -430,6 +430,7 @@ async fn m5_a_call_that_cannot_go_on_is_named_or_only_checked() {
     assert_eq!(error.kind(), ErrorKind::BadRequest, "{error}");
     assert_eq!(error.param(), Some("tools[0].parameters"), "{error}");
     assert!(error.to_string().contains("the call of `act`"), "{error}");
+    assert!(error.to_string().contains("because of `"), "{error}");
     let checking = embedded("TWOPASS_TEST_QWEN3", |entry| {
         entry.decisions.on_unbound_schema = OnUnboundSchema::Check;
     });
@@ -440,4 +441,59 @@ async fn m5_a_call_that_cannot_go_on_is_named_or_only_checked() {
         kinds.any(|kind| kind == DiagnosticKind::Degraded),
         "{notes:?}"
     );
+}
+
+/// A schema that is easily bound wrongly: what a demanded call of it comes to.
+#[derive(serde::Deserialize)]
+struct Edge {
+    schema: Value,
+    /// The keyword that the refusal names; without one the call is valid.
+    refused: Option<String>,
+}
+
+/// What is wrong with the outcome of a demanded call.
+async fn edge_fault(model: &Embedded, edge: &Edge, seed: usize) -> Option<String> {
+    let what = "this".to_owned();
+    let row = Row {
+        what,
+        schema: edge.schema.clone(),
+    };
+    let mut request = request(&row, ToolChoice::Required, seed);
+    request.budget = TurnBudget::OnePass {
+        max_tokens: Some(MAX_TOKENS),
+    };
+    let outcome = match (reply_of(model, request).await, &edge.refused) {
+        (Err(error), Some(keyword)) => {
+            let is_named = error.kind() == ErrorKind::BadRequest
+                && error.to_string().contains(&format!("`{keyword}`"));
+            (!is_named).then(|| format!("not refused by name: {error}"))
+        }
+        (Err(error), None) => Some(format!("engine error: {error}")),
+        (Ok(reply), refused) => match reply.tool_calls.as_slice() {
+            [call] if refused.is_none() => misfit(call.arguments.as_text(), &edge.schema),
+            _ => Some(format!("no call, or one that was to be refused: {reply:?}")),
+        },
+    };
+    outcome.map(|fault| format!("{} (seed {seed}): {fault}", edge.schema))
+}
+
+/// Every schema gives a valid call or an error that names the keyword.
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_schemas_easily_bound_wrongly() {
+    let model = embedded("TWOPASS_TEST_QWEN3", |_| {});
+    let n_seeds = match std::env::var_os("TWOPASS_SLOW") {
+        Some(_) => 20,
+        None => 1,
+    };
+    let edges = include_str!("bound_edges.jsonl").lines();
+    let edges: Vec<Edge> = edges
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let runs = edges
+        .iter()
+        .flat_map(|edge| (0..n_seeds).map(move |seed| (edge, seed)));
+    let runs = iter(runs).map(|(edge, seed)| edge_fault(&model, edge, seed));
+    let faults: Vec<_> = runs.buffer_unordered(N_STREAMS).collect().await;
+    let faults: Vec<_> = faults.into_iter().flatten().collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

@@ -180,13 +180,15 @@ async fn f5_unknown_adapters_are_refused() {
     ] {
         let body = json!({"model": "local", "lora": lora,
                           "messages": [{"role": "user", "content": "Hi"}]});
-        let request = post("/v1/chat/completions", &body.to_string());
-        let reply = send(running.addr, &request).await;
-        assert_eq!(
-            (reply.status, reply.json()["error"]["param"].as_str()),
-            (400, Some("lora"))
-        );
-        assert!(reply.text().contains(expect), "{}", reply.text());
+        for path in ["/v1/chat/completions", "/generate"] {
+            let reply = send(running.addr, &post(path, &body.to_string())).await;
+            assert_eq!(
+                (reply.status, reply.json()["error"]["param"].as_str()),
+                (400, Some("lora")),
+                "{path}"
+            );
+            assert!(reply.text().contains(expect), "{}", reply.text());
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 use serde_json::{Map, Value};
 use twopass_core::chat::{
-    Arguments, BadRequest, Message, Part, Role, Sampling, ThinkTag, ToolCall, ToolChoice, ToolSpec,
+    Arguments, BadRequest, Message, Part, Passthrough, Role, Sampling, ThinkTag, ToolCall,
+    ToolChoice, ToolSpec, WireFormat,
 };
 
 use crate::content::{self, read_media};
@@ -53,7 +54,12 @@ pub struct GenerateRequest {
     pub template_kwargs: Vec<(String, Value)>,
     /// Whose conversation it is: requests with the same value go to the same of several servers.
     pub user: Option<String>,
+    /// What only the embedded engine reads: `lora` and `on_unbound_schema`.
+    pub passthrough: Option<Passthrough>,
 }
+
+/// Fields that the embedded engine reads itself.
+const ENGINE_FIELDS: [&str; 2] = ["lora", "on_unbound_schema"];
 
 impl GenerateRequest {
     /// Reads a request body.
@@ -94,6 +100,7 @@ impl GenerateRequest {
             stop: read_stop(&fields)?,
             template_kwargs: read_template_kwargs(&fields)?,
             user: fields.text("user")?,
+            passthrough: read_engine_fields(&fields),
         };
         Ok(request)
     }
@@ -159,6 +166,10 @@ impl GenerateRequest {
             (!kwargs.is_empty()).then_some(Value::Object(kwargs)),
         );
         put("user", self.user.clone().map(Value::from));
+        let passed = self.passthrough.iter().flat_map(|passed| &passed.fields);
+        for (name, json) in passed {
+            put(name, serde_json::from_str(json).ok());
+        }
         put("stream", self.stream.then_some(Value::Bool(true)));
         let rest = Value::Object(body).to_string();
         let messages: Vec<_> = self.messages.iter().map(encode_message).collect();
@@ -169,6 +180,14 @@ impl GenerateRequest {
             &rest[1..]
         )
     }
+}
+
+fn read_engine_fields(fields: &Fields<'_>) -> Option<Passthrough> {
+    let given = ENGINE_FIELDS.iter().filter_map(|name| {
+        let json = fields.raw(name)?;
+        Some(((*name).to_owned(), json.to_owned()))
+    });
+    Passthrough::of(WireFormat::Generate, given.collect())
 }
 
 fn read_two_pass(fields: &Fields<'_>) -> Result<Option<bool>, BadRequest> {

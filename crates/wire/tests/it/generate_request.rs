@@ -346,3 +346,12 @@ fn b12_the_client_side_writes_what_the_server_side_reads() {
         r#"{"messages":[{"role":"user","content":"x"}]}"#
     );
 }
+
+#[test]
+fn what_the_embedded_engine_reads_is_kept() {
+    let body = r#"{"messages":[{"role":"user","content":"x"}],"lora":"polite","on_unbound_schema":"check"}"#;
+    let request = GenerateRequest::from_json(body.as_bytes()).unwrap();
+    assert_eq!(request.to_json(), body);
+    let null = br#"{"messages":[{"role":"user","content":"x"}],"lora":null,"user_id":1}"#;
+    assert_eq!(GenerateRequest::from_json(null).unwrap().passthrough, None);
+}
