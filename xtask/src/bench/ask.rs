@@ -71,6 +71,9 @@ pub(super) struct Rates {
     pub(super) cpu: f64,
 }
 
+/// Tokens that are asked for where only the first one is measured.
+pub(super) const FIRST_TOKENS: u32 = 8;
+
 /// Asks a server all questions at once.
 pub(super) fn measure(side: &Side, questions: &[Question]) -> anyhow::Result<Rates> {
     let cpu = cpu_seconds(side.server.pid())?;
@@ -100,7 +103,7 @@ fn rates(timings: &[Timing]) -> Option<Rates> {
     let total = (ended - started).as_secs_f64();
     let generation = match timings {
         // The first token belongs to the prefill.
-        [one] => (one.tokens - 1) as f64 / (one.ended - one.first).as_secs_f64(),
+        [one] => one.tokens.saturating_sub(1) as f64 / (one.ended - one.first).as_secs_f64(),
         _ => tokens as f64 / total,
     };
     Some(Rates {
@@ -135,7 +138,8 @@ fn ask(side: &Side, question: &Question) -> anyhow::Result<Timing> {
     let (prompt_tokens, tokens) = counts(&usage);
     // A server may hold a demanded form back until it is whole.
     let first = first.unwrap_or(last);
-    if tokens < 2 {
+    // A model may end its turn at once; then the end came when the first token would have.
+    if tokens < 2 && question.tokens > FIRST_TOKENS {
         bail!("the server generated {tokens} token(s), too few to measure");
     }
     Ok(Timing {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Options;
-use super::ask::{Mode, Question, Rates, Side, measure};
+use super::ask::{FIRST_TOKENS, Mode, Question, Rates, Side, measure};
 
 /// One line of work: the same questions for every server, in every round.
 pub(super) struct Workload {
@@ -98,7 +98,7 @@ pub(super) fn workloads(options: &Options) -> Vec<Workload> {
     if wants("long") {
         list.push(Workload {
             prompt_words: options.long_words,
-            tokens: 8,
+            tokens: FIRST_TOKENS,
             figures: &[PREFILL, FIRST],
             ..base("long prompt".to_owned(), Mode::Text)
         });
@@ -108,7 +108,7 @@ pub(super) fn workloads(options: &Options) -> Vec<Workload> {
             list.push(Workload {
                 system: Some(prefix),
                 prompt_words: 4,
-                tokens: 8,
+                tokens: FIRST_TOKENS,
                 figures: &[FIRST],
                 ..base(label.to_owned(), Mode::Cached)
             });
