@@ -3,8 +3,8 @@
 //! A call that is cut off at its cap is no call. So the rest of a bound text is measured by a
 //! walk along the words that end things: a quotation mark in a string, else brackets,
 //! separators and plain values, and where none of them may stand, the shortest piece that may.
-//! That is one way out, not the shortest, and some grammars it never leaves: a string that
-//! needs an `@` is one. Nothing is known of those, and they are left alone.
+//! That is one way out, not the shortest, and some grammars it never leaves: that of an e-mail
+//! address is one. Nothing is known of those, and they are left alone.
 
 use crate::grammar::{Forced, GrammarRule};
 use crate::vocab::Vocab;
@@ -82,7 +82,7 @@ impl Exits {
     }
 
     /// The kinds that end things at this place, the first that is allowed before all others.
-    fn at(&self, place: Place) -> [&[TokenId]; 6] {
+    fn at(&self, place: Place) -> [&[TokenId]; 5] {
         let Self {
             quotes,
             brackets,
@@ -94,15 +94,15 @@ impl Exits {
         } = self;
         match place {
             // What a string lacks before it may end is the model's to say.
-            Place::InString => [quotes, &[], &[], &[], &[], &[]],
+            Place::InString => [quotes, &[], &[], &[], &[]],
             Place::InObject { after_space } => {
                 let spaces = if after_space { &[] } else { spaces.as_slice() };
-                [brackets, separators, values, quotes, spaces, &[]]
+                [brackets, separators, values, quotes, spaces]
             }
             Place::Outside {
                 at_line_start: true,
-            } => [closing_tags, quotes, brackets, separators, values, &[]],
-            Place::Outside { .. } => [quotes, brackets, separators, values, line_ends, &[]],
+            } => [closing_tags, quotes, brackets, separators, values],
+            Place::Outside { .. } => [quotes, brackets, separators, values, line_ends],
         }
     }
 

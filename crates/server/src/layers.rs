@@ -45,7 +45,7 @@ pub(crate) enum Access {
 
 /// The whole application: these paths, and answers where there is none.
 ///
-/// Two layers, because each costs a few microseconds per request: what is seen of a request,
+/// Two layers and no more, because each costs boxes and copies per request: what is seen of a request,
 /// and the way through [`answer`]. Between them stands CORS, where it is wanted.
 pub(crate) fn wrap(paths: Vec<(Access, Router)>, app: &App, cors: Option<CorsLayer>) -> Router {
     let mut all = Router::new();

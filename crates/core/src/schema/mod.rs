@@ -24,6 +24,7 @@ pub use bind::{UnboundKeyword, for_grammar, unbound_keywords};
 pub use coerce::{coerce, text_to_value};
 pub use forms::{ProviderForm, close_objects, inline_refs, keywords_used, to_provider};
 pub use places::Place;
+pub use references::pointer_step;
 
 /// Deepest schema that is compiled or transformed.
 pub const MAX_SCHEMA_DEPTH: usize = 96;

@@ -185,7 +185,13 @@ fn anchors(root: &Value) -> HashMap<&str, (String, &Value)> {
 
 fn push_step(path: &mut String, step: &str) {
     path.push('/');
-    path.push_str(&step.replace('~', "~0").replace('/', "~1"));
+    path.push_str(&pointer_step(step));
+}
+
+/// A name as it stands in a JSON pointer (RFC 6901 section 3).
+#[must_use]
+pub fn pointer_step(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
 }
 
 /// A fragment of an address as text; one that is not well spelled stays as it is.

@@ -1,7 +1,6 @@
 //! Bringing a bound text to its end before the tokens run out.
 //!
-//! Sketch: a walk takes at most 128 tokens and 32 masks, a few milliseconds for a nested call.
-//! It is taken at the start of what is bound, then each time half of the spare tokens are
+//! Sketch: a walk takes at most 128 tokens and 32 masks, whatever the schema. It is taken at the start of what is bound, then each time half of the spare tokens are
 //! gone: about ten times within 4,096 tokens. Near the end it is taken behind each token that
 //! opens something, too.
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use twopass_core::chat::{Diagnostic, DiagnosticKind, Request, ResponseFormat, ToolChoice};
 use twopass_core::control::{OnUnboundSchema, TextModel, TurnSettings, demanded_grammar};
-use twopass_core::schema::Place;
+use twopass_core::schema::{Place, pointer_step};
 use twopass_core::tool_prompt::{LazyGrammar, call_grammar, form_grammar};
 use twopass_engine::{Engine, Error as EngineError, ErrorKind as EngineErrorKind, Grammar};
 
@@ -281,10 +281,6 @@ fn collect(value: &Value, path: String, places: &mut Vec<(String, String)>) {
         }
         _ => {}
     }
-}
-
-fn pointer_step(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
 }
 
 #[cfg(test)]

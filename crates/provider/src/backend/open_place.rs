@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
+use twopass_core::schema::pointer_step;
 
 /// Most schemas that one value is looked up in.
 const MAX_CANDIDATES: usize = 64;
@@ -143,9 +144,8 @@ fn below<'a>(path: &str, schema: &'a Value, step: &Step) -> Vec<(String, &'a Val
             .is_object()
             .then(|| (format!("{path}{pointer}"), found))
     };
-    let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
     let found = match step {
-        Step::Member(name) => at(format!("/properties/{}", escaped(name))),
+        Step::Member(name) => at(format!("/properties/{}", pointer_step(name))),
         Step::Item(idx) => at(format!("/prefixItems/{idx}")),
     };
     if let Some(found) = found {
@@ -158,7 +158,7 @@ fn below<'a>(path: &str, schema: &'a Value, step: &Step) -> Vec<(String, &'a Val
     let patterns = schema.get("patternProperties").and_then(Value::as_object);
     let patterns = patterns.filter(|_| matches!(step, Step::Member(_)));
     let names = patterns.into_iter().flat_map(|patterns| patterns.keys());
-    let named = names.filter_map(|name| at(format!("/patternProperties/{}", escaped(name))));
+    let named = names.filter_map(|name| at(format!("/patternProperties/{}", pointer_step(name))));
     named.chain(rest).collect()
 }
 

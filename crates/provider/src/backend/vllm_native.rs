@@ -61,10 +61,10 @@ impl VllmNative {
             stop: request.stop.clone(),
             template_kwargs: request.template_kwargs.clone(),
             user: request.session.clone(),
-            passthrough: {
-                let passed = request.passthrough.clone();
-                passed.filter(|passed| passed.format == WireFormat::Generate)
-            },
+            passthrough: request
+                .passthrough
+                .clone()
+                .filter(|passed| passed.format == WireFormat::Generate),
             ..GenerateRequest::default()
         };
         if !request.tools.is_empty() {
