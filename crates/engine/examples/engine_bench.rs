@@ -1,5 +1,5 @@
 //! Measures the engine in this process:
-//! `engine_bench MODEL.gguf [THREADS [speeds|gaps|passes|masks|ahead [DRAFT.gguf]]]`.
+//! `engine_bench MODEL.gguf [THREADS [speeds [STREAMS..]|gaps|passes [PROMPT_TOKENS..]|masks|ahead [DRAFT.gguf]]]`.
 //!
 //! Prints prefill and decode speed of 1 and 8 streams; the gaps between tokens of 4 running
 //! streams while a long prompt arrives; and what two passes cost against one pass of the same
@@ -30,7 +30,7 @@ const ANSWER_TOKENS: u32 = 48;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: engine_bench MODEL.gguf \
-                 [THREADS [speeds|gaps|masks|passes [PROMPT_TOKENS..]|ahead [DRAFT.gguf]]]";
+                 [THREADS [speeds [STREAMS..]|gaps|masks|passes [PROMPT_TOKENS..]|ahead [DRAFT.gguf]]]";
     let path = PathBuf::from(arguments.next().ok_or(usage)?);
     let threads = match arguments.next() {
         Some(text) => Some(text.parse().map_err(|_| usage)?),
@@ -40,6 +40,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     options.threads = threads;
     // Nothing is reused: every run computes what it says.
     options.cached_sequences = 0;
+    let what = arguments.next();
+    let numbers = match what.as_deref() {
+        Some("speeds" | "passes") => arguments.by_ref().map(|text| text.parse()).collect(),
+        _ => Ok(Vec::new()),
+    };
+    let numbers: Vec<usize> = numbers.map_err(|_| usage)?;
+    let given = |usual: &[usize]| match numbers.as_slice() {
+        [] => usual.to_vec(),
+        given => given.to_vec(),
+    };
+    if what.as_deref() == Some("speeds") {
+        for &n_streams in &numbers {
+            options.max_streams = options.max_streams.max(n_streams as u32);
+        }
+        options.context_tokens = options.max_streams * TOKENS_PER_STREAM;
+    }
     let engine = Engine::load(options.clone())?;
     let info = engine.info();
     println!(
@@ -47,22 +63,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         info.name, info.architecture, info.threads
     );
     let mut bench = Bench { engine, salt: 0 };
-    match arguments.next().as_deref() {
+    match what.as_deref() {
         None => {
-            bench.speeds()?;
+            bench.speeds(&STREAMS)?;
             bench.gaps()?;
             bench.masks()?;
             bench.passes(&PROMPTS)?;
         }
-        Some("speeds") => bench.speeds()?,
+        Some("speeds") => bench.speeds(&given(&STREAMS))?,
         Some("gaps") => bench.gaps()?,
         Some("masks") => bench.masks()?,
         Some("ahead") => ahead(options, bench, arguments.next().map(PathBuf::from))?,
-        Some("passes") => {
-            let given: Result<Vec<usize>, _> = arguments.map(|text| text.parse()).collect();
-            let given = given.map_err(|_| usage)?;
-            bench.passes(if given.is_empty() { &PROMPTS } else { &given })?;
-        }
+        Some("passes") => bench.passes(&given(&PROMPTS))?,
         Some(_) => return Err(usage.into()),
     }
     Ok(())
@@ -166,6 +178,9 @@ const CALL_SCHEMA: &str = r#"{
 
 /// Prompt lengths of the latency table, in tokens.
 const PROMPTS: [usize; 3] = [100, 1000, 3000];
+const STREAMS: [usize; 2] = [1, 8];
+/// Room for one stream, where their number is given.
+const TOKENS_PER_STREAM: u32 = 1024;
 
 struct Bench {
     engine: Engine,
@@ -179,14 +194,14 @@ struct Timed {
 }
 
 impl Bench {
-    fn speeds(&mut self) -> Result<(), Error> {
+    fn speeds(&mut self, streams: &[usize]) -> Result<(), Error> {
         println!("\nspeed, tokens per second of wall time and of processor time");
-        println!("(prompt 256, 64 generated; for 8 streams decode is their sum)");
+        println!("(prompt 256, 64 generated; of several streams decode is their sum)");
         println!(
             "{:>8} {:>10} {:>10} {:>14}",
             "streams", "prefill", "decode", "all, per cpu s"
         );
-        for n_streams in [1, 8] {
+        for &n_streams in streams {
             let (mut prefill, mut decode) = (Vec::new(), Vec::new());
             let mut per_cpu = Vec::new();
             for _ in 0..ROUNDS {

@@ -143,6 +143,7 @@ impl Engine {
             cached_bytes: options.cached_bytes,
             step_tokens: options.step_tokens as usize,
             shared_step_tokens: options.shared_step_tokens(),
+            on_processor: options.gpu_layers == 0,
             is_stateful,
             sliding_window: model.sliding_window() as usize,
         });

@@ -1,9 +1,8 @@
 //! The one thread that owns the context: who is in the next decode, and what follows it.
 //!
-//! A step is one decode. It holds the waiting tokens of every running stream (one, or a
-//! thought's closing tokens in one go) and, in what is left of the step's budget, chunks of
-//! new prompts in equal shares. So a long prompt delays the others by one small chunk per
-//! step, and a short prompt passes a long one.
+//! A step is one decode: the waiting tokens of every running stream, or a chunk of a new prompt
+//! ([`batches`]). So a long prompt delays the others by one small chunk per step, and a short
+//! prompt passes a long one.
 //!
 //! Sketch per step of 8 streams: one decode (milliseconds to hundreds), 8 draws of about
 //! 0.2 ms, no allocation over the vocabulary (one candidate buffer serves all).
@@ -12,6 +11,7 @@
 //! no room all the same, cached prefixes go first, then the newest stream gives up its cells
 //! and is computed again when there is room; its reader only sees a pause.
 
+mod batches;
 mod places;
 
 use std::collections::VecDeque;
@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 use twopass_core::chat::StopReason;
 
 use crate::adapters::Adapters;
-use crate::draft::{Guessing, Wanted};
+use crate::draft::Guessing;
 use crate::ffi::{Batch, Candidates, Context, Decoded};
 use crate::inbox::{Inbox, Job};
 use crate::prefix_cache::PrefixCache;
 use crate::session::Session;
 use crate::stats::StatsCell;
 use crate::vocab::Vocab;
-use crate::{Error, ErrorKind, TokenId};
+use crate::{Error, ErrorKind};
 
 /// Cells that an admitted turn may count on beyond its tokens.
 const HEADROOM_TOKENS: usize = 256;
@@ -56,6 +56,8 @@ pub(crate) struct SchedulerParts {
     pub(crate) cached_bytes: usize,
     pub(crate) step_tokens: usize,
     pub(crate) shared_step_tokens: usize,
+    /// The processor computes, not a GPU.
+    pub(crate) on_processor: bool,
     /// The model cannot cut a sequence's end off.
     pub(crate) is_stateful: bool,
     /// Width of the sliding attention window, 0 if there is none.
@@ -79,12 +81,17 @@ pub(crate) struct Scheduler {
     /// starve the others.
     was_aborted: bool,
     turn_of: usize,
+    /// The last decode was of running streams while a prompt waited for its next chunk.
+    owes_chunk: bool,
+    n_decodes: u64,
 }
 
 #[derive(Debug)]
 struct Stream {
     job: Job,
     sequence: u32,
+    /// The number of the decode that computed its last chunk, or before which it came.
+    last_chunk: u64,
 }
 
 /// A stream's part of the current batch.
@@ -117,6 +124,8 @@ impl Scheduler {
             candidates: Candidates::default(),
             was_aborted: false,
             turn_of: 0,
+            owes_chunk: false,
+            n_decodes: 0,
         };
         scheduler.publish();
         scheduler
@@ -217,120 +226,6 @@ impl Scheduler {
             .finish(Ok(StopReason::Cancelled), &self.parts.vocab, &job.sender);
     }
 
-    fn build_batch(&mut self) {
-        self.batch.clear();
-        self.rows.clear();
-        let most = self.parts.context.params().batch_tokens as usize;
-        let n = self.running.len();
-        if n == 0 {
-            return;
-        }
-        self.turn_of = (self.turn_of + 1) % n;
-        let order: Vec<usize> = (0..n).map(|k| (k + self.turn_of) % n).collect();
-        let order = self.of_one_adapter(order);
-        self.guess_ahead(&order);
-        let mut prompts = Vec::new();
-        for &idx in &order {
-            let job = &mut self.running[idx].job;
-            let n_pending = job.turn.pending().len();
-            if job.turn.is_prefilling() {
-                prompts.push(idx);
-            } else if n_pending <= most - self.batch.len() && !job.sender.is_full() {
-                job.turn.limit_draft(most - self.batch.len() - n_pending);
-                self.add_row(idx, n_pending, false);
-            }
-        }
-        let budget = if self.rows.is_empty() {
-            self.parts.step_tokens
-        } else {
-            self.parts.shared_step_tokens
-        };
-        self.add_prompts(&prompts, budget.min(most - self.batch.len()));
-    }
-
-    /// Shares the budget: equal parts, and what short prompts leave goes to the others.
-    ///
-    /// The last token of a prompt is left for a step of its own, as a drawn token is: then it
-    /// is computed alike whether the tokens before it were cached or not, and a lone stream
-    /// gives the same text both times.
-    fn add_prompts(&mut self, prompts: &[usize], mut budget: usize) {
-        let pending = |s: &Self, idx: usize| s.running[idx].job.turn.pending().len() - 1;
-        let mut by_need = prompts.to_vec();
-        by_need.sort_by_key(|&idx| pending(self, idx));
-        for (done, &idx) in by_need.iter().enumerate() {
-            let share = budget.div_ceil(by_need.len() - done);
-            let n_tokens = pending(self, idx).min(share);
-            if n_tokens > 0 {
-                self.add_row(idx, n_tokens, true);
-                budget -= n_tokens;
-            }
-        }
-    }
-
-    /// Those of the adapter whose turn it is: a decode has one.
-    fn of_one_adapter(&mut self, mut order: Vec<usize>) -> Vec<usize> {
-        let can_go_on = |idx: &&usize| {
-            let job = &self.running[**idx].job;
-            job.turn.is_prefilling() || !job.sender.is_full()
-        };
-        let Some(&first) = order.iter().find(can_go_on) else {
-            return order;
-        };
-        let adapter = self.running[first].job.turn.adapter();
-        let parts = &mut self.parts;
-        parts.context.set_adapter(parts.adapters.get(adapter));
-        order.retain(|&idx| self.running[idx].job.turn.adapter() == adapter);
-        order
-    }
-
-    /// Has the next tokens of these streams guessed, where one may be drawn in this step.
-    fn guess_ahead(&mut self, order: &[usize]) {
-        let guessing = &mut self.parts.guessing;
-        let lookup_limit = guessing.lookup_tokens as usize;
-        let mut unknown = Vec::new();
-        for &idx in order {
-            let job = &mut self.running[idx].job;
-            let limit = job.turn.clear_draft();
-            let is_known = job.turn.look_up_draft(limit.min(lookup_limit));
-            if limit > 0 && !is_known && !job.sender.is_full() {
-                unknown.push((idx, limit));
-            }
-        }
-        let Some(model) = &mut guessing.model else {
-            return;
-        };
-        let wanted = unknown.iter().map(|&(idx, limit)| Wanted {
-            tokens: self.running[idx].job.turn.tokens(),
-            limit: limit.min(model.limit_tokens() as usize),
-            guess: Vec::new(),
-        });
-        let mut wanted: Vec<Wanted<'_>> = wanted.collect();
-        model.guess(&mut wanted);
-        let guesses: Vec<_> = wanted.into_iter().map(|wanted| wanted.guess).collect();
-        for ((idx, _), guess) in unknown.into_iter().zip(guesses) {
-            self.running[idx].job.turn.set_draft(guess);
-        }
-    }
-
-    fn add_row(&mut self, stream: usize, n_tokens: usize, is_prompt: bool) {
-        let Stream { job, sequence } = &self.running[stream];
-        let pending = job.turn.pending();
-        let wants_logits = n_tokens == pending.len();
-        let draft = if wants_logits { job.turn.draft() } else { &[] };
-        let tokens: Vec<TokenId> = [&pending[..n_tokens], draft].concat();
-        let n_outputs = if wants_logits { 1 + draft.len() } else { 0 };
-        let start = job.turn.in_cache();
-        let logits = self
-            .batch
-            .push(*sequence, start, tokens.into_iter(), n_outputs);
-        job.sender.set_prefilling(is_prompt);
-        self.rows.push(Row {
-            stream,
-            n_tokens,
-            logits,
-        });
-    }
-
     fn step(&mut self) {
         if self.was_aborted {
             self.parts.abort.store(false, Ordering::Release);
@@ -362,7 +257,7 @@ impl Scheduler {
     fn after_decode(&mut self) {
         let mut in_grammars = Duration::ZERO;
         for row in std::mem::take(&mut self.rows) {
-            let Stream { job, sequence } = &mut self.running[row.stream];
+            let Stream { job, sequence, .. } = &mut self.running[row.stream];
             let n_prompt = job.turn.take_computed(row.n_tokens);
             self.parts
                 .stats
@@ -411,7 +306,7 @@ impl Scheduler {
     /// After an aborted step: the streams of the batch are where they were before it.
     fn roll_back(&mut self) {
         for row in std::mem::take(&mut self.rows) {
-            let Stream { job, sequence } = &mut self.running[row.stream];
+            let Stream { job, sequence, .. } = &mut self.running[row.stream];
             let n = job.turn.in_cache();
             let context = &mut self.parts.context;
             let end = context.end_position(*sequence);
@@ -450,7 +345,7 @@ impl Scheduler {
 
     fn fail_step(&mut self, reason: &str) {
         for row in std::mem::take(&mut self.rows) {
-            let Stream { job, sequence } = &mut self.running[row.stream];
+            let Stream { job, sequence, .. } = &mut self.running[row.stream];
             self.parts.context.cut(*sequence, 0);
             job.turn.set_in_cache(0);
             job.turn

@@ -72,7 +72,12 @@ impl Scheduler {
             self.parts
                 .stats
                 .update(|s| s.cached_tokens += shared as u64);
-            self.running.push(Stream { job, sequence });
+            let last_chunk = self.n_decodes;
+            self.running.push(Stream {
+                job,
+                sequence,
+                last_chunk,
+            });
             self.park_idle();
         }
     }

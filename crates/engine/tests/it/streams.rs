@@ -206,6 +206,33 @@ fn a_long_prompt_lets_running_streams_go_on() {
 }
 
 #[test]
+fn a_short_prompt_passes_a_long_one() {
+    let Alone { engine, .. } = &fresh(options(real_model()));
+    for talks in [false, true] {
+        let talker = talks.then(|| {
+            let mut talker = request(chat("Hi."), 4000);
+            talker.recite = Some("word ".repeat(3000));
+            let mut talker = engine.generate(talker).unwrap();
+            assert!(talker.blocking_next().is_some());
+            talker
+        });
+        let long = engine
+            .generate(request(long_prompt(1500, "long"), 1))
+            .unwrap();
+        let short = engine
+            .generate(request(long_prompt(150, "short"), 1))
+            .unwrap();
+        let before = engine.stats();
+        assert!(collect(short).outcome.stop.is_ok());
+        let computed = engine.stats().prefill_tokens - before.prefill_tokens;
+        // A chunk of each in turn, not the whole long one first.
+        assert!(computed < 1000, "{computed} tokens, beside a talker: {talks}");
+        assert!(collect(long).outcome.stop.is_ok());
+        drop(talker);
+    }
+}
+
+#[test]
 fn async_readers_need_no_particular_runtime() {
     let Alone { engine, .. } = &real();
     let mut turn = request(chat("Hi."), 20);
