@@ -22,16 +22,21 @@ pub(crate) async fn stream(
     planned: Planned,
 ) -> Result<TurnStream, ProviderError> {
     if entry.fallbacks().is_empty() {
-        return entry.alone(planned.into_request()).await;
+        return entry.alone(planned.into_boxed()).await;
     }
-    let error = match begin(entry, planned.clone().into_request()).await {
+    // In a box: without fallbacks nobody carries its state.
+    Box::pin(with_fallbacks(entry, planned)).await
+}
+
+async fn with_fallbacks(entry: &Provider, planned: Planned) -> Result<TurnStream, ProviderError> {
+    let error = match begin(entry, planned.clone().into_boxed()).await {
         Err(error) if error.kind().is_transient() => error,
         begun => return begun,
     };
     let mut failed = vec![error.to_string()];
     for fallback in entry.fallbacks() {
         let begun = match planned.again(fallback.config()) {
-            Ok(request) => begin(fallback, request).await,
+            Ok(request) => begin(fallback, Box::new(request)).await,
             Err(fault) => Err(ProviderError::from(fault).with_provider(fallback.name())),
         };
         match begun {
@@ -51,7 +56,7 @@ pub(crate) async fn stream(
 
 /// Starts a turn and waits for its first output or its end, so that all that fails before
 /// fails here.
-async fn begin(entry: &Provider, request: Request) -> Result<TurnStream, ProviderError> {
+async fn begin(entry: &Provider, request: Box<Request>) -> Result<TurnStream, ProviderError> {
     let mut turn = entry.alone(request).await?;
     let mut held = VecDeque::new();
     loop {

@@ -167,7 +167,8 @@ impl CallOptions {
 /// take the turn over.
 #[derive(Debug, Clone)]
 pub struct Planned {
-    request: Request,
+    /// In a box: a turn's futures hand it on from one to the next.
+    request: Box<Request>,
     /// `None`: nobody can take over.
     said: Option<Box<CallOptions>>,
 }
@@ -184,7 +185,7 @@ impl Planned {
     ) -> Result<Self, BadRequest> {
         let has_fallback = !config.fallbacks.is_empty();
         let said = has_fallback.then(|| Box::new(options.clone()));
-        let request = plan_request(config, messages, options)?;
+        let request = Box::new(plan_request(config, messages, options)?);
         Ok(Self { request, said })
     }
 
@@ -195,7 +196,7 @@ impl Planned {
     /// The other entry cannot carry it out.
     pub(crate) fn again(&self, config: &ProviderConfig) -> Result<Request, BadRequest> {
         let options = self.said.as_deref().cloned().unwrap_or_default();
-        let request = self.request.clone();
+        let request = Request::clone(&self.request);
         let planned = plan_request(config, request.messages, options)?;
         // What may have been changed since it was planned.
         let seed = request.sampling.seed.or(planned.sampling.seed);
@@ -209,10 +210,14 @@ impl Planned {
         })
     }
 
+    pub(crate) fn into_boxed(self) -> Box<Request> {
+        self.request
+    }
+
     /// The request alone.
     #[must_use]
     pub fn into_request(self) -> Request {
-        self.request
+        *self.request
     }
 }
 

@@ -221,9 +221,9 @@ impl Provider {
     }
 
     /// Starts a turn here or nowhere.
-    pub(crate) async fn alone(&self, request: Request) -> Result<TurnStream, ProviderError> {
+    pub(crate) async fn alone(&self, request: Box<Request>) -> Result<TurnStream, ProviderError> {
         let budget = request.budget;
-        let opened = self.backend.open(request).await;
+        let opened = self.backend.open(*request).await;
         let stream = opened.map_err(|error| error.with_provider(self.name()))?;
         Ok(backend::decide(stream, &self.config, budget))
     }

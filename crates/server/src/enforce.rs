@@ -85,6 +85,11 @@ impl Demands {
             self.check(&reply)?;
             return Ok(reply);
         }
+        // In a box: where nothing is demanded nobody carries its state.
+        Box::pin(self.demanded(provider, request)).await
+    }
+
+    async fn demanded(&self, provider: &Provider, request: Planned) -> Result<Reply, ApiError> {
         let mut again = request.clone();
         let mut first = passed(provider.generate(request).await?)?;
         self.tidy(&mut first);

@@ -4,7 +4,7 @@
 //! waits before it: a client that sent a stray line end, or its next request, and then went
 //! away would keep its turn running. So the connection's owner asks here as well.
 
-use std::io::{self, Read};
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -54,11 +54,8 @@ impl AsyncRead for PeerStream {
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.poll_read_ready(cx))?;
-            match self.read_all_there_is(buf.initialize_unfilled()) {
-                Ok(n_bytes) => {
-                    buf.advance(n_bytes);
-                    return Poll::Ready(Ok(()));
-                }
+            match self.read_all_there_is(buf) {
+                Ok(()) => return Poll::Ready(Ok(())),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) => return Poll::Ready(Err(e)),
             }
@@ -69,17 +66,18 @@ impl AsyncRead for PeerStream {
 impl PeerStream {
     /// Reads, and notes at once that nothing more is there where the buffer was not filled:
     /// else each request would cost a second read that says so.
-    fn read_all_there_is(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let mut taken = None;
+    fn read_all_there_is(&self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
+        let room = buf.remaining();
+        let mut taken = false;
         let read = self.0.try_io(Interest::READABLE, || {
-            let n_bytes = (&*SockRef::from(&*self.0)).read(buf)?;
-            taken = Some(n_bytes);
+            let n_bytes = self.0.try_read_buf(buf)?;
+            taken = true;
             match n_bytes {
-                n if n == 0 || n == buf.len() => Ok(n),
+                n if n == 0 || n == room => Ok(()),
                 _ => Err(io::ErrorKind::WouldBlock.into()),
             }
         });
-        taken.map_or(read, Ok)
+        if taken { Ok(()) } else { read }
     }
 
     fn poll_written(

@@ -133,7 +133,7 @@ impl Turn {
         client.watch.asked(&ask.messages, ask.prompt.as_deref());
         let work = match ask.prompt {
             Some(prompt) => Work::raw(prompt, options),
-            None => Work::Turn(Box::new(provider.request(ask.messages, options)?)),
+            None => Work::Turn(provider.request(ask.messages, options)?),
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let meta = ReplyMeta {
@@ -164,14 +164,14 @@ impl Turn {
 
     async fn whole(self) -> Result<Response, ApiError> {
         let (provider, demands) = (&self.provider, &self.demands);
-        let works = self.work.choices(self.about.wishes.n_choices);
-        let turns = works.into_iter().map(|work| async move {
-            match work {
-                Work::Turn(request) => demands.reply(provider, *request).await,
-                raw => Ok(raw.open(provider).await?.collect().await?),
+        let replies = match self.about.wishes.n_choices {
+            // Alone it needs no place on the heap.
+            1 => vec![self.work.reply(provider, demands).await?],
+            n_choices => {
+                let works = self.work.choices(n_choices).into_iter();
+                try_join_all(works.map(|work| work.reply(provider, demands))).await?
             }
-        });
-        let replies = try_join_all(turns).await?;
+        };
         for reply in &replies {
             self.watch.answered(reply);
             self.kept.remember(reply);
@@ -256,7 +256,7 @@ fn plain(turn: TurnStream, provider: &Provider) -> BoxStream<'static, Result<Tur
 /// What a provider is asked for.
 #[derive(Clone)]
 enum Work {
-    Turn(Box<Planned>),
+    Turn(Planned),
     Raw(RawRequest),
 }
 
@@ -300,9 +300,17 @@ impl Work {
         work
     }
 
+    /// One whole answer that meets the demands.
+    async fn reply(self, provider: &Provider, demands: &Demands) -> Result<Reply, ApiError> {
+        match self {
+            Self::Turn(request) => demands.reply(provider, request).await,
+            raw => Ok(raw.open(provider).await?.collect().await?),
+        }
+    }
+
     async fn open(self, provider: &Provider) -> Result<TurnStream, ProviderError> {
         match self {
-            Self::Turn(request) => provider.stream(*request).await,
+            Self::Turn(request) => provider.stream(request).await,
             Self::Raw(raw) => provider.complete(raw).await,
         }
     }

@@ -115,37 +115,40 @@ impl Chat {
         })
     }
 
-    async fn start(&self, request: Request) -> Result<TurnStream, ProviderError> {
+    /// A turn with a budget: kept by the service, else by two requests.
+    async fn budgeted(
+        &self,
+        request: Request,
+        max_thinking_tokens: u32,
+    ) -> Result<TurnStream, ProviderError> {
         let service = &self.service;
         let total = service.endpoint.total_deadline();
         let mut notes = Vec::new();
-        if let TurnBudget::TwoPass {
-            max_thinking_tokens,
-            ..
-        } = request.budget
-        {
-            let mut means = service.preset.means;
-            let has_native = means.first() == Some(&PassMeans::NativeBudget);
-            if has_native && max_thinking_tokens < service.preset.min_budget_tokens {
-                means = &means[1..];
-            } else if has_native {
-                match service.native(&request, total).await {
-                    Ok(turn) => return Ok(TurnStream::of(turn)),
-                    Err(error) if error.refused() == Some(Refused::Thinking) && means.len() > 1 => {
-                        means = &means[1..];
-                        notes.push(degraded(format!(
-                            "the endpoint refused `native_budget`, so `{}` is used: {}",
-                            means[0].as_str(),
-                            error.message()
-                        )));
-                    }
-                    Err(error) => return Err(error),
+        let mut means = service.preset.means;
+        let has_native = means.first() == Some(&PassMeans::NativeBudget);
+        if has_native && max_thinking_tokens < service.preset.min_budget_tokens {
+            means = &means[1..];
+        } else if has_native {
+            match service.native(&request, total).await {
+                Ok(turn) => return Ok(TurnStream::of(turn)),
+                Err(error) if error.refused() == Some(Refused::Thinking) && means.len() > 1 => {
+                    means = &means[1..];
+                    notes.push(degraded(format!(
+                        "the endpoint refused `native_budget`, so `{}` is used: {}",
+                        means[0].as_str(),
+                        error.message()
+                    )));
                 }
+                Err(error) => return Err(error),
             }
-            let turn = Passes::begin(Arc::clone(service), request, means, total, notes).await?;
-            return Ok(TurnStream::of(turn));
         }
-        Ok(TurnStream::of(service.single(request, total).await?))
+        let turn = Passes::begin(Arc::clone(service), request, means, total, notes).await?;
+        Ok(TurnStream::of(turn))
+    }
+
+    async fn single(&self, request: Request) -> Result<TurnStream, ProviderError> {
+        let total = self.service.endpoint.total_deadline();
+        Ok(TurnStream::of(self.service.single(request, total).await?))
     }
 }
 
@@ -160,13 +163,13 @@ impl Service {
                 "the budget went out as an effort, which caps no tokens".to_owned(),
             ));
         }
-        Ok(Turn::new(sent, self.markup(request), notes))
+        Ok(Turn::new(sent, Box::new(self.markup(request)), notes))
     }
 
     /// One request; without thinking, or with the tools in its text, if the service refuses
     /// what was asked for.
     async fn single(&self, request: Request, total: Deadline) -> Result<Turn, ProviderError> {
-        let markup = self.markup(&request);
+        let markup = Box::new(self.markup(&request));
         let mut wire = self.wire_request(request);
         let mut notes = Vec::new();
         loop {
@@ -269,7 +272,14 @@ impl Service {
 
 impl Backend for Chat {
     fn open(&self, request: Request) -> BoxFuture<'_, Result<TurnStream, ProviderError>> {
-        self.start(request).boxed()
+        // Two futures: one would be as large as the larger in every turn.
+        match request.budget {
+            TurnBudget::TwoPass {
+                max_thinking_tokens,
+                ..
+            } => self.budgeted(request, max_thinking_tokens).boxed(),
+            TurnBudget::OnePass { .. } => self.single(request).boxed(),
+        }
     }
 
     fn prepare(&self) -> BoxFuture<'_, Result<(), ProviderError>> {
@@ -287,7 +297,7 @@ fn degraded(message: String) -> Diagnostic {
 
 /// An answer that has begun.
 pub(super) struct Sent {
-    pub(super) exchange: Exchange,
+    pub(super) exchange: Box<Exchange>,
     pub(super) notes: Vec<Diagnostic>,
     started: Instant,
     budget: TurnBudget,
@@ -296,12 +306,12 @@ pub(super) struct Sent {
 /// A turn of one request.
 struct Turn {
     sent: Sent,
-    markup: MarkupReader,
+    markup: Box<MarkupReader>,
     items: VecDeque<TurnItem>,
 }
 
 impl Turn {
-    fn new(mut sent: Sent, mut markup: MarkupReader, mut notes: Vec<Diagnostic>) -> Self {
+    fn new(mut sent: Sent, mut markup: Box<MarkupReader>, mut notes: Vec<Diagnostic>) -> Self {
         let mut out = Vec::new();
         notes.append(&mut sent.notes);
         for note in notes {

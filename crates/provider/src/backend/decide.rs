@@ -19,8 +19,20 @@ pub(crate) fn decide(
     config: &ProviderConfig,
     budget: TurnBudget,
 ) -> TurnStream {
+    let stream = stream.of_provider(&config.name);
+    let Decisions {
+        reject_partial_tool_call,
+        unterminated_think,
+        ..
+    } = &config.decisions;
+    let leaves_answer = matches!(
+        unterminated_think,
+        None | Some(UnterminatedThink::Empty | UnterminatedThink::Continue)
+    );
+    if leaves_answer && !reject_partial_tool_call {
+        return stream;
+    }
     let mut rules = Rules {
-        provider: config.name.clone(),
         decisions: config.decisions.clone(),
         is_single: matches!(budget, TurnBudget::OnePass { .. }),
         held: None,
@@ -29,7 +41,6 @@ pub(crate) fn decide(
 }
 
 struct Rules {
-    provider: String,
     decisions: Decisions,
     is_single: bool,
     /// A finished call that the end of the turn may still reject.
@@ -45,7 +56,7 @@ impl Rules {
         match item {
             Err(error) => {
                 out.extend(self.held.take().map(|event| Ok(TurnItem::Event(event))));
-                out.push(Err(error.with_provider(&self.provider)));
+                out.push(Err(error));
             }
             Ok(TurnItem::Event(event)) => {
                 // What a turn tells at its end is no output after the call.

@@ -211,7 +211,7 @@ impl Endpoint {
         &self,
         call: impl Fn() -> Call,
         total: Deadline,
-    ) -> Result<Exchange, ProviderError> {
+    ) -> Result<Box<Exchange>, ProviderError> {
         let mut retries = Retries::new(self.max_retries, total);
         let mut failed = Vec::new();
         loop {
@@ -235,7 +235,7 @@ impl Endpoint {
         call: Call,
         place: &Place,
         total: Deadline,
-    ) -> Result<Exchange, ProviderError> {
+    ) -> Result<Box<Exchange>, ProviderError> {
         let url = place.at(&call.url);
         let first = match call.delivery {
             Delivery::Stream => {
@@ -255,7 +255,9 @@ impl Endpoint {
         let sent = first.wait(post.send()).await?;
         let response = sent.map_err(|error| locate(&error, &url))?;
         if !response.status().is_success() {
-            let (fault, body) = first.wait(http::status_fault(response)).await??;
+            // In a box: the other answers do not carry its state.
+            let refused = Box::pin(http::status_fault(response));
+            let (fault, body) = first.wait(refused).await??;
             return Err(call.decoder.refusal(fault, &body));
         }
         let content_type = response.headers().get(CONTENT_TYPE);
@@ -265,7 +267,7 @@ impl Endpoint {
             &call.framing,
             call.delivery,
         );
-        let mut exchange = Exchange {
+        let mut exchange = Box::new(Exchange {
             told_length: response.headers().contains_key(CONTENT_LENGTH),
             place: None,
             body: Some(Body::new(response)?),
@@ -280,7 +282,7 @@ impl Endpoint {
             n_output_bytes: 0,
             failed: None,
             has_output: false,
-        };
+        });
         exchange.until_output().await?;
         Ok(exchange)
     }
@@ -294,7 +296,7 @@ fn locate(error: &reqwest::Error, url: &Url) -> ProviderError {
     error.located(&format!("{host}:{port}"))
 }
 
-/// A running answer.
+/// A running answer. Large, so those who hold it hold a box.
 pub(crate) struct Exchange {
     /// Held until the answer's end, once it has begun.
     place: Option<Place>,
@@ -319,7 +321,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// An answer that has begun at this place.
-    fn at(mut self, place: Place) -> Self {
+    fn at(mut self: Box<Self>, place: Place) -> Box<Self> {
         self.place = self.body.is_some().then_some(place);
         self
     }

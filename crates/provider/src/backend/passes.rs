@@ -50,7 +50,7 @@ pub(crate) struct Passes {
 }
 
 struct OpenPass {
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     request: PassRequest,
     started: Instant,
     /// Structured reasoning is coming in.

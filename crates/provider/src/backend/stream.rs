@@ -1,6 +1,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::stream::{BoxStream, Stream, StreamExt, empty, unfold};
@@ -32,6 +33,8 @@ pub trait TurnSource: Send + 'static {
 pub struct TurnStream {
     items: BoxStream<'static, Result<TurnItem, ProviderError>>,
     ended: bool,
+    /// Whose turn it is, where an error tells.
+    provider: Option<Arc<str>>,
     /// What was given out, for the error that may follow it.
     so_far: ReplyAssembler,
 }
@@ -45,6 +48,7 @@ impl TurnStream {
         Self {
             items: items.boxed(),
             ended: false,
+            provider: None,
             so_far: ReplyAssembler::new(),
         }
     }
@@ -56,6 +60,12 @@ impl TurnStream {
         Self::new(unfold(Box::new(source), |mut source| async move {
             Some((source.next().await?, source))
         }))
+    }
+
+    /// The same turn; its error names this entry.
+    pub(crate) fn of_provider(mut self, name: &str) -> Self {
+        self.provider = Some(name.into());
+        self
     }
 
     /// The next item. Cancel safe.
@@ -115,6 +125,10 @@ impl Stream for TurnStream {
             Poll::Ready(None | Some(Ok(TurnItem::Done(_)))) => self.end(),
             Poll::Ready(Some(Err(error))) => {
                 self.end();
+                let error = match &self.provider {
+                    Some(name) => error.with_provider(name),
+                    None => error,
+                };
                 return Poll::Ready(Some(Err(self.keep_partial(error))));
             }
             Poll::Pending => {}

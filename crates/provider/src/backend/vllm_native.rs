@@ -138,7 +138,7 @@ impl Backend for VllmNative {
 
 /// A turn of one request.
 struct Turn {
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     markup: MarkupReader,
     rules: CallRules,
     items: VecDeque<TurnItem>,

@@ -39,7 +39,7 @@ pub(super) struct Side {
 }
 
 struct OpenPass {
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     whole: Whole,
     name: &'static str,
     /// True if the engine binds the output to a call.
