@@ -3,12 +3,11 @@
 //! Parts that only pass through stay text (`RawValue`): call arguments keep integers beyond
 //! 64 bits and the order of their keys.
 
-use std::borrow::{Borrow, Cow};
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::fmt;
 
+use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-
 use serde_json::Value;
 use serde_json::value::RawValue;
 use twopass_core::chat::BadRequest;
@@ -18,17 +17,7 @@ use twopass_core::text::find_byte;
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
     path: String,
-    map: BTreeMap<Name<'a>, &'a RawValue>,
-}
-
-/// A field's name, borrowed where it has no escapes.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl Borrow<str> for Name<'_> {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
+    all: Lenient<'a>,
 }
 
 impl<'a> Fields<'a> {
@@ -36,7 +25,7 @@ impl<'a> Fields<'a> {
     pub(crate) fn read(path: impl Into<String>, text: &'a str) -> Result<Self, BadRequest> {
         let path = path.into();
         match serde_json::from_str(text) {
-            Ok(map) => Ok(Self { path, map }),
+            Ok(all) => Ok(Self { path, all }),
             Err(error) if error.is_data() => Err(BadRequest::new(
                 path,
                 format!("must be an object, got {}", brief(text)),
@@ -56,20 +45,21 @@ impl<'a> Fields<'a> {
 
     /// A field's text; absent and null are the same.
     pub(crate) fn raw(&self, name: &str) -> Option<&'a str> {
-        self.map
-            .get(name)
-            .map(|raw| raw.get().trim())
-            .filter(|text| *text != "null")
+        self.all.raw(name)
     }
 
     /// The fields that nobody reads, in the order of their names, as they stand.
     pub(crate) fn extra(&self, known: &[&str]) -> Vec<(String, String)> {
-        let others = self
-            .map
-            .iter()
-            .filter(|(name, raw)| raw.get() != "null" && !known.contains(&&*name.0));
+        let fields = self.all.0.iter().rev();
+        let mut others: Vec<_> = fields
+            .filter(|(name, _)| !known.contains(&&**name))
+            .collect();
+        // Stable, and from the last on: of two fields of one name the last counts.
+        others.sort_by(|(one, _), (other, _)| one.cmp(other));
+        others.dedup_by(|(later, _), (kept, _)| later == kept);
+        let others = others.into_iter().filter(|(_, raw)| raw.get() != "null");
         others
-            .map(|(name, raw)| (name.0.to_string(), raw.get().to_owned()))
+            .map(|(name, raw)| (name.to_string(), raw.get().to_owned()))
             .collect()
     }
 
@@ -289,8 +279,8 @@ pub(crate) fn push_text(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// A value as JSON, without the detour that its `Display` takes.
-pub(crate) fn text_of(value: &Value) -> String {
+/// A value as JSON, without the detour that `Display` takes.
+pub(crate) fn text_of(value: &impl Serialize) -> String {
     // What a value holds can always be written.
     serde_json::to_string(value).unwrap_or_default()
 }

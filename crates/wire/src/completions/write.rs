@@ -8,7 +8,7 @@ use crate::facts::RepeatPenaltyField;
 use crate::generate::{read_sampling, read_stop};
 use crate::json::{Fields, Lenient, decimal, string};
 use crate::logprobs;
-use crate::openai_chat::{finish_reason, read_utf8, usage_json};
+use crate::openai_chat::{finish_reason, read_utf8, usage_body};
 use crate::request::ReplyMeta;
 use crate::sse::encode_event;
 
@@ -204,7 +204,7 @@ pub fn encode_reply(completion: &Completion, meta: &ReplyMeta) -> String {
         "created": meta.created_s,
         "model": meta.model,
         "choices": [choice],
-        "usage": usage_json(&completion.usage),
+        "usage": usage_body(&completion.usage),
     })
     .to_string()
 }
@@ -263,7 +263,7 @@ impl StreamEncoder {
             out,
         );
         if self.include_usage {
-            self.chunk(&json!([]), Some(usage_json(&completion.usage)), out);
+            self.chunk(&json!([]), Some(json!(usage_body(&completion.usage))), out);
         }
         encode_event(None, "[DONE]", out);
     }

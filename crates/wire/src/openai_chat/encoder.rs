@@ -1,10 +1,10 @@
 use twopass_core::chat::{Event, Reply, TokenLogprob, Usage};
 
-use super::reply::{finish_reason, usage_json};
+use super::reply::{finish_reason, usage_body};
 use super::stream::END_MARKER;
 use crate::error::ErrorBody;
 use crate::invalid_calls::{INVALID_CALLS, some_invalid_calls};
-use crate::json::push_text;
+use crate::json::{push_text, text_of};
 use crate::logprobs;
 use crate::request::ReplyMeta;
 use crate::sse::encode_event;
@@ -154,7 +154,7 @@ impl StreamEncoder {
             out.push_str("data: ");
             out.push_str(&self.head);
             out.push_str("],\"usage\":");
-            out.push_str(&usage_json(usage).to_string());
+            out.push_str(&text_of(&usage_body(usage)));
             out.push_str("}\n\n");
         }
         encode_event(None, END_MARKER, out);

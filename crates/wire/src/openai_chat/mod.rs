@@ -22,5 +22,5 @@ pub use reply::{decode_reply, encode_choices, encode_reply};
 pub use request::{decode_request, encode_request};
 pub use stream::StreamDecoder;
 
-pub(crate) use reply::{finish_reason, read_stop, read_usage, usage_json};
+pub(crate) use reply::{finish_reason, read_stop, read_usage, usage_body};
 pub(crate) use request::{read_session, read_thinking, read_utf8, response_format};

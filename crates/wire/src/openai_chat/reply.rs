@@ -1,11 +1,11 @@
-use serde_json::{Value, json};
+use serde::Serialize;
 use twopass_core::chat::{Reply, StopReason, Usage};
 
 use super::request::encode_call;
 use super::stream::StreamDecoder;
 use crate::fault::Fault;
 use crate::invalid_calls::{INVALID_CALLS, some_invalid_calls};
-use crate::json::{Lenient, Object, array};
+use crate::json::{Lenient, Object, array, text_of};
 use crate::logprobs;
 use crate::request::{DecodeContext, ReplyMeta};
 
@@ -37,7 +37,7 @@ pub fn encode_choices(replies: &[Reply], meta: &ReplyMeta) -> String {
     body.text("model", &meta.model);
     body.raw("choices", &array(&choices));
     let usages = replies.iter().map(|reply| reply.usage);
-    body.value("usage", &usage_json(&Usage::of_choices(usages)));
+    body.raw("usage", &text_of(&usage_body(&Usage::of_choices(usages))));
     body.finish()
 }
 
@@ -107,15 +107,39 @@ pub(crate) fn read_stop(reason: &str, stop_string: Option<String>) -> Option<Sto
     })
 }
 
-pub(crate) fn usage_json(usage: &Usage) -> Value {
-    let completion = usage.thinking_tokens + usage.response_tokens;
-    json!({
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": completion,
-        "total_tokens": usage.prompt_tokens + completion,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.thinking_tokens},
-    })
+pub(crate) fn usage_body(usage: &Usage) -> UsageBody {
+    let completion_tokens = usage.thinking_tokens + usage.response_tokens;
+    UsageBody {
+        prompt_tokens: usage.prompt_tokens,
+        completion_tokens,
+        total_tokens: usage.prompt_tokens + completion_tokens,
+        prompt_tokens_details: PromptTokens {
+            cached_tokens: usage.cached_tokens,
+        },
+        completion_tokens_details: CompletionTokens {
+            reasoning_tokens: usage.thinking_tokens,
+        },
+    }
+}
+
+/// Usage as OpenAI's wires have it.
+#[derive(Serialize)]
+pub(crate) struct UsageBody {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+    prompt_tokens_details: PromptTokens,
+    completion_tokens_details: CompletionTokens,
+}
+
+#[derive(Serialize)]
+struct PromptTokens {
+    cached_tokens: u64,
+}
+
+#[derive(Serialize)]
+struct CompletionTokens {
+    reasoning_tokens: u64,
 }
 
 /// Reads usage in OpenAI's form and its relatives'. Some count reasoning outside of the
