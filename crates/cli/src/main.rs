@@ -37,6 +37,7 @@ fn main() -> ExitCode {
 fn run(args: Args) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .on_thread_park(heap::before_sleep)
         .build();
     let runtime = runtime.map_err(|error| {
         Failure::of(ErrorKind::Io, format!("the runtime cannot start: {error}"))
