@@ -14,7 +14,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How often it was looked.
+/// Rounds so far.
 static ROUND: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -25,7 +25,9 @@ thread_local! {
 /// Gives free memory back, again and again. The allocator does so by itself only while there
 /// is work: a server that has become quiet would keep what its busiest moment needed.
 ///
-/// Each thread has a heap that no other may tidy, so the runtime's are woken for it.
+/// Each thread has a heap that no other may tidy, so the runtime's are woken for it, as far as
+/// the runtime wakes sleepers for work that is nearly none: two of them at least. Those that sleep
+/// on keep what they have until they work again.
 pub(crate) async fn give_back() -> Infallible {
     let n_workers = Handle::current().metrics().num_workers();
     loop {

@@ -20,7 +20,8 @@ use crate::stream::channel;
 use crate::turn::{Turn, TurnParts};
 use crate::vocab::Vocab;
 use crate::{
-    EngineOptions, EngineStats, Error, ErrorKind, GenerateRequest, Generation, Grammar, TokenId,
+    CacheType, EngineOptions, EngineStats, Error, ErrorKind, GenerateRequest, Generation, Grammar,
+    TokenId,
 };
 
 /// Most stop strings of a request.
@@ -143,7 +144,9 @@ impl Engine {
             cached_bytes: options.cached_bytes,
             step_tokens: options.step_tokens as usize,
             shared_step_tokens: options.shared_step_tokens(),
-            on_processor: options.gpu_layers == 0,
+            attends_in_tiles: options.gpu_layers == 0
+                && options.cache_type == CacheType::F16
+                && options.flash_attention != Some(false),
             is_stateful,
             sliding_window: model.sliding_window() as usize,
         });

@@ -19,7 +19,7 @@ pub struct EngineOptions {
     pub max_streams: u32,
     /// Prompt tokens computed per step while no stream is generating, 32 to 4096. Default
     /// 256. While streams generate a quarter of it is used, so that a long prompt delays
-    /// their next token by little. A larger value costs memory and slows cancelling.
+    /// their next token by little; several prompts share it. A larger value costs memory and slows cancelling.
     pub step_tokens: u32,
     /// Requests that may wait, at least 1. Default 64. One more is refused as `QueueFull`.
     pub queue_len: usize,

@@ -89,6 +89,7 @@ impl Demands {
         Box::pin(self.demanded(provider, request)).await
     }
 
+    /// A demanded answer, asked for once more with what the first one lacked.
     async fn demanded(&self, provider: &Provider, request: Planned) -> Result<Reply, ApiError> {
         let mut again = request.clone();
         let mut first = passed(provider.generate(request).await?)?;

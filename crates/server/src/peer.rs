@@ -65,7 +65,8 @@ impl AsyncRead for PeerStream {
 
 impl PeerStream {
     /// Reads, and notes at once that nothing more is there where the buffer was not filled:
-    /// else each request would cost a second read that says so.
+    /// else each request would cost a second read that says so. The outer call is there for the
+    /// note alone.
     fn read_all_there_is(&self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
         let room = buf.remaining();
         let mut taken = false;

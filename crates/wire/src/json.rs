@@ -281,7 +281,7 @@ pub(crate) fn push_text(text: &str, out: &mut String) {
 
 /// A value as JSON, without the detour that `Display` takes.
 pub(crate) fn text_of(value: &impl Serialize) -> String {
-    // What a value holds can always be written.
+    // What has texts for keys can always be written.
     serde_json::to_string(value).unwrap_or_default()
 }
 

@@ -1,6 +1,6 @@
 //! Who is in the next decode.
 //!
-//! ggml's attention on the processor takes the rows of a decode in tiles of [`TILE_ROWS`] and
+//! ggml's fused attention on the processor takes the rows of a decode in tiles of [`TILE_ROWS`] and
 //! computes all rows of a tile over the cells of each of them. A tile of one prompt costs
 //! little so; in a tile of many streams each pays for all others. A decode of fewer rows than a
 //! tile has none: every row goes over its own cells only.
@@ -11,15 +11,15 @@
 //!   in one go), and in what is left of a tile the rests of prompts that fit whole;
 //! - a chunk of one prompt, the one that waits longest for its next.
 //!
-//! A GPU reads its weights anew in every decode and has no such tiles: there one decode holds
-//! the streams' tokens and, in equal shares, chunks of all prompts.
+//! Where attention has no such tiles (a GPU, keys and values of 8 bits, attention that is not
+//! fused) one decode holds the streams' tokens and, in equal shares, chunks of all prompts.
 
 use crate::TokenId;
 use crate::draft::Wanted;
 
 use super::{Row, Scheduler, Stream};
 
-/// Source: `GGML_FA_TILE_Q` in ggml's `common.h`.
+/// Source: `GGML_FA_TILE_Q` in ggml's `common.h`, `use_tiled` in its `ops.cpp`.
 const TILE_ROWS: usize = 64;
 
 impl Scheduler {
@@ -33,26 +33,39 @@ impl Scheduler {
         self.turn_of = (self.turn_of + 1) % n;
         let order: Vec<usize> = (0..n).map(|k| (k + self.turn_of) % n).collect();
         let order = self.of_one_adapter(order);
-        let (prompts, mut talkers): (Vec<usize>, Vec<usize>) = order
+        let (mut prompts, mut talkers): (Vec<usize>, Vec<usize>) = order
             .into_iter()
             .partition(|&idx| self.running[idx].job.turn.is_prefilling());
         talkers.retain(|&idx| !self.running[idx].job.sender.is_full());
-        let room = self.room_beside(&talkers);
-        let is_long = |idx: &usize| self.need(*idx) > room;
-        let long: Vec<usize> = match self.parts.on_processor {
-            true => prompts.iter().copied().filter(is_long).collect(),
-            false => Vec::new(),
+        self.n_built += 1;
+        let budget = match talkers.is_empty() {
+            true => self.parts.step_tokens,
+            false => self.parts.shared_step_tokens,
         };
-        let has_others = !talkers.is_empty() || prompts.len() > long.len();
-        self.n_decodes += 1;
-        if !long.is_empty() && (self.owes_chunk || !has_others) {
-            self.add_chunk(&long, talkers.is_empty());
-            self.owes_chunk = false;
-        } else {
-            let left = self.add_talkers(&talkers, room);
-            self.add_prompts(&prompts, left);
-            self.owes_chunk = !long.is_empty();
+        let pending = |idx: &usize| self.running[*idx].job.turn.pending().len();
+        let n_pending: usize = talkers.iter().map(pending).sum();
+        let room = self.most_rows().saturating_sub(n_pending);
+        if !self.parts.attends_in_tiles {
+            self.guess_ahead(&talkers);
+            self.add_talkers(&talkers, room);
+            self.add_shares(&prompts, budget);
+            return;
         }
+        let room = room.min((TILE_ROWS - 1).saturating_sub(n_pending));
+        // The one that waits longest comes first, so none is passed over again and again.
+        prompts.sort_by_key(|&idx| self.running[idx].last_built);
+        let (rests, long): (Vec<usize>, Vec<usize>) = prompts
+            .into_iter()
+            .partition(|&idx| self.need(idx) <= room.min(budget));
+        let has_others = !talkers.is_empty() || !rests.is_empty();
+        if let Some(&first) = long.first() {
+            let adapter = self.running[first].job.turn.adapter();
+            if self.owe_chunk.remove(&adapter) || !has_others {
+                return self.add_chunk(first, budget, long.len());
+            }
+            self.owe_chunk.insert(adapter);
+        }
+        self.add_mixed(&talkers, &rests, room);
     }
 
     /// Tokens of a prompt that wait. Its last token is left for a step of its own, as a drawn
@@ -62,71 +75,58 @@ impl Scheduler {
         self.running[idx].job.turn.pending().len() - 1
     }
 
-    /// Rows of a decode that are left beside the streams' own.
-    fn room_beside(&self, talkers: &[usize]) -> usize {
-        let pending = |idx: &usize| self.running[*idx].job.turn.pending().len();
-        let n_pending: usize = talkers.iter().map(pending).sum();
-        if self.parts.on_processor {
-            return (TILE_ROWS - 1).saturating_sub(n_pending);
+    fn most_rows(&self) -> usize {
+        self.parts.context.params().batch_tokens as usize
+    }
+
+    /// The next chunk of a prompt. The more of them wait, the shorter it is, down to a tile.
+    fn add_chunk(&mut self, idx: usize, budget: usize, n_waiting: usize) {
+        let share = (budget / n_waiting).max(TILE_ROWS).min(budget);
+        self.add_row(idx, self.need(idx).min(share), true);
+    }
+
+    /// The waiting tokens of running streams, the rests that fit, and guesses in what they leave.
+    fn add_mixed(&mut self, talkers: &[usize], rests: &[usize], mut room: usize) {
+        let mut fitting = Vec::new();
+        for &idx in rests {
+            let need = self.need(idx);
+            if need <= room {
+                room -= need;
+                fitting.push((idx, need));
+            }
         }
-        let budget = match talkers.is_empty() {
-            true => self.parts.step_tokens,
-            false => self.parts.shared_step_tokens,
-        };
-        let most = self.parts.context.params().batch_tokens as usize;
-        budget.min(most.saturating_sub(n_pending))
-    }
-
-    /// The next chunk of the prompt that waits longest. While nobody talks it may be long, but
-    /// several prompts share what is computed in one go.
-    fn add_chunk(&mut self, prompts: &[usize], is_quiet: bool) {
-        let last_chunk = |idx: &usize| self.running[*idx].last_chunk;
-        let Some(idx) = prompts.iter().copied().min_by_key(last_chunk) else {
-            return;
-        };
-        let parts = &self.parts;
-        let share = (parts.step_tokens / prompts.len()).max(TILE_ROWS);
-        let budget = match is_quiet {
-            true => share.min(parts.step_tokens),
-            false => parts.shared_step_tokens,
-        };
-        self.running[idx].last_chunk = self.n_decodes;
-        self.add_row(idx, self.need(idx).min(budget), true);
-    }
-
-    /// The waiting tokens of streams, and guesses in this much room; what is left of it.
-    fn add_talkers(&mut self, talkers: &[usize], mut room: usize) -> usize {
         self.guess_ahead(talkers);
-        let most = self.parts.context.params().batch_tokens as usize;
+        self.add_talkers(talkers, room);
+        for (idx, need) in fitting {
+            self.add_row(idx, need, true);
+        }
+    }
+
+    /// The waiting tokens of running streams, and guesses in this much room.
+    fn add_talkers(&mut self, talkers: &[usize], mut room: usize) {
+        let most = self.most_rows();
         for &idx in talkers {
             let turn = &mut self.running[idx].job.turn;
             let n_pending = turn.pending().len();
             if n_pending <= most - self.batch.len() {
-                turn.limit_draft(room.min(most - self.batch.len() - n_pending));
+                turn.limit_draft(room);
                 room -= turn.draft().len();
                 self.add_row(idx, n_pending, false);
             }
         }
-        room
     }
 
-    /// Rests of prompts, short ones first. On the processor those that fit whole, else equal
-    /// parts, and what short prompts leave goes to the others.
-    fn add_prompts(&mut self, prompts: &[usize], mut room: usize) {
-        let most = self.parts.context.params().batch_tokens as usize;
+    /// Chunks of all prompts: equal parts, and what short prompts leave goes to the others.
+    fn add_shares(&mut self, prompts: &[usize], budget: usize) {
+        let mut budget = budget.min(self.most_rows() - self.batch.len());
         let mut by_need = prompts.to_vec();
         by_need.sort_by_key(|&idx| self.need(idx));
-        room = room.min(most - self.batch.len());
         for (done, &idx) in by_need.iter().enumerate() {
-            let need = self.need(idx);
-            let n_tokens = match self.parts.on_processor {
-                true if need > room => return,
-                true => need,
-                false => need.min(room.div_ceil(by_need.len() - done)),
-            };
+            let share = budget.div_ceil(by_need.len() - done);
+            let n_tokens = self.need(idx).min(share);
             if n_tokens > 0 {
                 self.add_row(idx, n_tokens, true);
-                room -= n_tokens;
+                budget -= n_tokens;
             }
         }
     }
@@ -156,7 +156,7 @@ impl Scheduler {
             let job = &mut self.running[idx].job;
             let limit = job.turn.clear_draft();
             let is_known = job.turn.look_up_draft(limit.min(lookup_limit));
-            if limit > 0 && !is_known && !job.sender.is_full() {
+            if limit > 0 && !is_known {
                 unknown.push((idx, limit));
             }
         }
@@ -177,6 +177,7 @@ impl Scheduler {
     }
 
     fn add_row(&mut self, stream: usize, n_tokens: usize, is_prompt: bool) {
+        self.running[stream].last_built = self.n_built;
         let Stream { job, sequence, .. } = &self.running[stream];
         let pending = job.turn.pending();
         let wants_logits = n_tokens == pending.len();

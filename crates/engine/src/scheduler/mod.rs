@@ -1,7 +1,7 @@
 //! The one thread that owns the context: who is in the next decode, and what follows it.
 //!
-//! A step is one decode: the waiting tokens of every running stream, or a chunk of a new prompt
-//! ([`batches`]). So a long prompt delays the others by one small chunk per step, and a short
+//! A step is one decode of the waiting tokens of every running stream and bounded chunks of new
+//! prompts, on the processor in turn ([`batches`]). So a long prompt delays the others by one small chunk per step, and a short
 //! prompt passes a long one.
 //!
 //! Sketch per step of 8 streams: one decode (milliseconds to hundreds), 8 draws of about
@@ -14,14 +14,14 @@
 mod batches;
 mod places;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use twopass_core::chat::StopReason;
 
-use crate::adapters::Adapters;
+use crate::adapters::{AdapterId, Adapters};
 use crate::draft::Guessing;
 use crate::ffi::{Batch, Candidates, Context, Decoded};
 use crate::inbox::{Inbox, Job};
@@ -56,8 +56,8 @@ pub(crate) struct SchedulerParts {
     pub(crate) cached_bytes: usize,
     pub(crate) step_tokens: usize,
     pub(crate) shared_step_tokens: usize,
-    /// The processor computes, not a GPU.
-    pub(crate) on_processor: bool,
+    /// Attention is computed in tiles of rows ([`batches`]).
+    pub(crate) attends_in_tiles: bool,
     /// The model cannot cut a sequence's end off.
     pub(crate) is_stateful: bool,
     /// Width of the sliding attention window, 0 if there is none.
@@ -81,17 +81,19 @@ pub(crate) struct Scheduler {
     /// starve the others.
     was_aborted: bool,
     turn_of: usize,
-    /// The last decode was of running streams while a prompt waited for its next chunk.
-    owes_chunk: bool,
-    n_decodes: u64,
+    /// The adapters whose streams were in a decode while one of their prompts waited for its
+    /// next chunk.
+    owe_chunk: HashSet<AdapterId>,
+    /// Batches so far.
+    n_built: u64,
 }
 
 #[derive(Debug)]
 struct Stream {
     job: Job,
     sequence: u32,
-    /// The number of the decode that computed its last chunk, or before which it came.
-    last_chunk: u64,
+    /// The last batch that it was in, or, of one that was in none, the last before it came.
+    last_built: u64,
 }
 
 /// A stream's part of the current batch.
@@ -124,8 +126,8 @@ impl Scheduler {
             candidates: Candidates::default(),
             was_aborted: false,
             turn_of: 0,
-            owes_chunk: false,
-            n_decodes: 0,
+            owe_chunk: HashSet::new(),
+            n_built: 0,
         };
         scheduler.publish();
         scheduler

@@ -72,11 +72,11 @@ impl Scheduler {
             self.parts
                 .stats
                 .update(|s| s.cached_tokens += shared as u64);
-            let last_chunk = self.n_decodes;
+            let last_built = self.n_built;
             self.running.push(Stream {
                 job,
                 sequence,
-                last_chunk,
+                last_built,
             });
             self.park_idle();
         }

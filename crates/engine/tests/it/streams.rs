@@ -201,8 +201,26 @@ fn a_long_prompt_lets_running_streams_go_on() {
         }
     }
     assert!(collect(long).outcome.stop.is_ok());
-    // A chunk of at most 64 prompt tokens per step, and a token of the talker in each.
+    // A chunk of at most 64 prompt tokens, and a token of the talker after each.
     assert!(n_tokens >= 1000 / 64, "{n_tokens}");
+}
+
+#[test]
+fn prompts_of_every_size_end_in_small_steps() {
+    let mut options = options(real_model());
+    options.step_tokens = 32;
+    let Alone { engine, .. } = &fresh(options);
+    for n_tokens in [20, 40, 50, 62, 63, 64, 65, 100] {
+        let alone = engine.generate(request(long_prompt(n_tokens, "alone"), 2));
+        assert!(collect(alone.unwrap()).outcome.stop.is_ok(), "{n_tokens}");
+    }
+    let many: Vec<_> = [20, 40, 50, 62, 63, 64, 65, 100]
+        .map(|n| engine.generate(request(long_prompt(n, &format!("many {n}")), 8)))
+        .into_iter()
+        .collect();
+    for one in many {
+        assert!(collect(one.unwrap()).outcome.stop.is_ok());
+    }
 }
 
 #[test]
@@ -226,7 +244,10 @@ fn a_short_prompt_passes_a_long_one() {
         assert!(collect(short).outcome.stop.is_ok());
         let computed = engine.stats().prefill_tokens - before.prefill_tokens;
         // A chunk of each in turn, not the whole long one first.
-        assert!(computed < 1000, "{computed} tokens, beside a talker: {talks}");
+        assert!(
+            computed < 1000,
+            "{computed} tokens, beside a talker: {talks}"
+        );
         assert!(collect(long).outcome.stop.is_ok());
         drop(talker);
     }

@@ -25,11 +25,7 @@ pub(crate) fn decide(
         unterminated_think,
         ..
     } = &config.decisions;
-    let leaves_answer = matches!(
-        unterminated_think,
-        None | Some(UnterminatedThink::Empty | UnterminatedThink::Continue)
-    );
-    if leaves_answer && !reject_partial_tool_call {
+    if stand_in(*unterminated_think).is_none() && !reject_partial_tool_call {
         return stream;
     }
     let mut rules = Rules {
@@ -38,6 +34,15 @@ pub(crate) fn decide(
         held: None,
     };
     TurnStream::new(stream.flat_map(move |item| iter(rules.apply(item))))
+}
+
+/// What stands for the answer of a turn that ended inside its thought; `None`: nothing.
+fn stand_in(choice: Option<UnterminatedThink>) -> Option<fn(&Reply) -> String> {
+    match choice {
+        None | Some(UnterminatedThink::Empty | UnterminatedThink::Continue) => None,
+        Some(UnterminatedThink::Error) => Some(|_| UNFINISHED_TEXT.to_owned()),
+        Some(UnterminatedThink::Direct) => Some(|reply| reply.reasoning.clone()),
+    }
 }
 
 struct Rules {
@@ -120,11 +125,10 @@ impl Rules {
         if !self.is_single || !is_open || !reply.answer_missing() {
             return;
         }
-        let answer = match self.decisions.unterminated_think {
-            None | Some(UnterminatedThink::Empty | UnterminatedThink::Continue) => return,
-            Some(UnterminatedThink::Error) => UNFINISHED_TEXT.to_owned(),
-            Some(UnterminatedThink::Direct) => reply.reasoning.clone(),
+        let Some(answer) = stand_in(self.decisions.unterminated_think) else {
+            return;
         };
+        let answer = answer(reply);
         out.push(Event::TextDelta(answer.clone()));
         reply.content = answer;
     }

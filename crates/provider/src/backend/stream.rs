@@ -33,7 +33,7 @@ pub trait TurnSource: Send + 'static {
 pub struct TurnStream {
     items: BoxStream<'static, Result<TurnItem, ProviderError>>,
     ended: bool,
-    /// Whose turn it is, where an error tells.
+    /// The entry that errors name.
     provider: Option<Arc<str>>,
     /// What was given out, for the error that may follow it.
     so_far: ReplyAssembler,
