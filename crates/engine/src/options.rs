@@ -164,27 +164,29 @@ impl EngineOptions {
     }
 }
 
-/// Fails if the processor lacks what llama.cpp was compiled for: without this check the
-/// first decode would end the process with an illegal instruction.
-pub(crate) fn check_cpu() -> Result<(), Error> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let rows = [
-            ("AVX2", std::is_x86_feature_detected!("avx2")),
-            ("FMA", std::is_x86_feature_detected!("fma")),
-            ("F16C", std::is_x86_feature_detected!("f16c")),
-            ("BMI2", std::is_x86_feature_detected!("bmi2")),
-        ];
-        let missing: Vec<&str> = rows.iter().filter(|r| !r.1).map(|r| r.0).collect();
-        if !missing.is_empty() {
-            return Err(Error::new(
-                ErrorKind::UnsupportedCpu,
-                format!(
-                    "this processor lacks {}, which the embedded engine needs; use a remote backend",
-                    missing.join(", ")
-                ),
-            ));
-        }
+/// Fails if the processor lacks what llama.cpp was compiled for.
+pub(crate) fn check_cpu(missing: &[&str]) -> Result<(), Error> {
+    if missing.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::new(
+        ErrorKind::UnsupportedCpu,
+        format!(
+            "this processor lacks {}, which the embedded engine was built to use; \
+             build it for this processor, or use a remote backend",
+            missing.join(", ")
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_for_another_processor_is_refused_by_name() {
+        let fault = check_cpu(&["AVX-512", "AVX-512 VNNI"]).expect_err("this would crash");
+        assert_eq!(fault.kind(), ErrorKind::UnsupportedCpu);
+        assert!(fault.to_string().contains("lacks AVX-512, AVX-512 VNNI"));
+    }
 }

@@ -15,12 +15,14 @@
 mod abort;
 mod adapter;
 mod context;
+mod cpu;
 mod log;
 mod model;
 mod sampler;
 
 pub(crate) use adapter::Adapter;
 pub(crate) use context::{Batch, Context, ContextParams, Decoded};
+pub(crate) use cpu::missing_instructions;
 use log::loaded;
 pub(crate) use log::{capture_errors, init_backend, version};
 pub(crate) use model::{Model, TokenKind, VocabType};

@@ -1,0 +1,51 @@
+//! Which of the processor's instructions llama.cpp was compiled to use.
+
+/// What the build uses and this processor lacks. Without this check the first decode would end
+/// the process with an illegal instruction.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn missing_instructions() -> Vec<&'static str> {
+    use std::is_x86_feature_detected as has;
+
+    use llama_cpp_sys_2 as sys;
+
+    // As ggml's build sets its compiler flags: its AVX-512 means these five.
+    let avx512 = has!("avx512f")
+        && has!("avx512cd")
+        && has!("avx512vl")
+        && has!("avx512dq")
+        && has!("avx512bw");
+    // SAFETY: each call returns a constant of the build.
+    let rows = unsafe {
+        [
+            ("AVX2", sys::ggml_cpu_has_avx2(), has!("avx2")),
+            ("FMA", sys::ggml_cpu_has_fma(), has!("fma")),
+            ("F16C", sys::ggml_cpu_has_f16c(), has!("f16c")),
+            ("BMI2", sys::ggml_cpu_has_bmi2(), has!("bmi2")),
+            ("AVX-VNNI", sys::ggml_cpu_has_avx_vnni(), has!("avxvnni")),
+            ("AVX-512", sys::ggml_cpu_has_avx512(), avx512),
+            (
+                "AVX-512 VBMI",
+                sys::ggml_cpu_has_avx512_vbmi(),
+                has!("avx512vbmi"),
+            ),
+            (
+                "AVX-512 VNNI",
+                sys::ggml_cpu_has_avx512_vnni(),
+                has!("avx512vnni"),
+            ),
+            (
+                "AVX-512 BF16",
+                sys::ggml_cpu_has_avx512_bf16(),
+                has!("avx512bf16"),
+            ),
+        ]
+    };
+    let missing = rows.into_iter().filter(|(_, used, has)| *used != 0 && !has);
+    missing.map(|(name, ..)| name).collect()
+}
+
+/// Nothing is known of other processors.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn missing_instructions() -> Vec<&'static str> {
+    Vec::new()
+}
