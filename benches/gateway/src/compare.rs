@@ -54,7 +54,7 @@ const SHAPES: &[Shape] = &[
         4,
         240,
     ),
-    shape("stream of 100 tokens, 1 at once", 200, 100, true, 1, 8),
+    shape("stream of 100 tokens, 1 at once", 200, 100, true, 1, 24),
     shape("stream of 100 tokens, 32 at once", 200, 100, true, 32, 192),
     shape(
         "stream of 100 tokens, 256 at once",
