@@ -9,7 +9,7 @@ use twopass_core::chat_template::Prompt;
 use crate::adapters::Adapters;
 use crate::draft::Guessing;
 use crate::draw::{Source, sampler_params};
-use crate::ffi::{Context, ContextParams, Model, Sampler, missing_instructions};
+use crate::ffi::{Context, ContextParams, Model, Sampler, used_instructions};
 use crate::grammar::GrammarCompiler;
 use crate::inbox::{Inbox, Job};
 use crate::options::check_cpu;
@@ -98,7 +98,7 @@ impl Engine {
     /// `BadOption`, `UnsupportedCpu`, or `BadModel` with llama.cpp's own reason.
     pub fn load(options: EngineOptions) -> Result<Self, Error> {
         options.check()?;
-        check_cpu(&missing_instructions())?;
+        check_cpu(&used_instructions())?;
         let path = options.model_path.as_path();
         let file_bytes = crate::gguf::check_file(path)?;
         let model = load_model(path, options.gpu_layers)?;

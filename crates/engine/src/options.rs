@@ -164,8 +164,10 @@ impl EngineOptions {
     }
 }
 
-/// Fails if the processor lacks what llama.cpp was compiled for.
-pub(crate) fn check_cpu(missing: &[&str]) -> Result<(), Error> {
+/// Fails if the processor lacks one of the instructions that llama.cpp was compiled to use; each
+/// comes with whether the processor has it.
+pub(crate) fn check_cpu(used: &[(&str, bool)]) -> Result<(), Error> {
+    let missing: Vec<&str> = used.iter().filter(|i| !i.1).map(|i| i.0).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -185,8 +187,10 @@ mod tests {
 
     #[test]
     fn a_build_for_another_processor_is_refused_by_name() {
-        let fault = check_cpu(&["AVX-512", "AVX-512 VNNI"]).expect_err("this would crash");
+        let used = [("AVX2", true), ("AVX-512", false), ("AVX-512 VNNI", false)];
+        let fault = check_cpu(&used).expect_err("this would crash");
         assert_eq!(fault.kind(), ErrorKind::UnsupportedCpu);
-        assert!(fault.to_string().contains("lacks AVX-512, AVX-512 VNNI"));
+        assert!(fault.to_string().contains("lacks AVX-512, AVX-512 VNNI,"));
+        assert!(check_cpu(&used[..1]).is_ok());
     }
 }

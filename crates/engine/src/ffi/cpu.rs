@@ -1,9 +1,9 @@
 //! Which of the processor's instructions llama.cpp was compiled to use.
 
-/// What the build uses and this processor lacks. Without this check the first decode would end
-/// the process with an illegal instruction.
+/// What the build uses, and whether this processor has it: without one of them the first decode
+/// would end the process with an illegal instruction.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn missing_instructions() -> Vec<&'static str> {
+pub(crate) fn used_instructions() -> Vec<(&'static str, bool)> {
     use std::is_x86_feature_detected as has;
 
     use llama_cpp_sys_2 as sys;
@@ -40,12 +40,25 @@ pub(crate) fn missing_instructions() -> Vec<&'static str> {
             ),
         ]
     };
-    let missing = rows.into_iter().filter(|(_, used, has)| *used != 0 && !has);
-    missing.map(|(name, ..)| name).collect()
+    let used = rows.into_iter().filter(|(_, used, _)| *used != 0);
+    used.map(|(name, _, has)| (name, has)).collect()
 }
 
 /// Nothing is known of other processors.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn missing_instructions() -> Vec<&'static str> {
+pub(crate) fn used_instructions() -> Vec<(&'static str, bool)> {
     Vec::new()
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_build_tells_what_it_uses() {
+        let used = used_instructions();
+        for name in ["AVX2", "FMA", "F16C", "BMI2"] {
+            assert!(used.contains(&(name, true)), "{name} is not among {used:?}");
+        }
+    }
 }

@@ -22,7 +22,7 @@ mod sampler;
 
 pub(crate) use adapter::Adapter;
 pub(crate) use context::{Batch, Context, ContextParams, Decoded};
-pub(crate) use cpu::missing_instructions;
+pub(crate) use cpu::used_instructions;
 use log::loaded;
 pub(crate) use log::{capture_errors, init_backend, version};
 pub(crate) use model::{Model, TokenKind, VocabType};
