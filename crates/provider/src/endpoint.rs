@@ -1,11 +1,13 @@
 //! Addresses and headers of a configured entry (rows A6, A7, A12, L12, case rule 24).
 
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::Uri;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use crate::backend::Endpoint;
 use crate::config::{BackendKind, ProviderConfig};
+use crate::http;
 use crate::{ErrorKind, ProviderError};
 
 /// The version of Anthropic's API that we speak.
@@ -115,6 +117,11 @@ pub(crate) fn connect(config: &ProviderConfig) -> Result<Endpoint, ProviderError
         headers.insert(key, value);
     }
     Endpoint::new(headers, &config.api)
+}
+
+/// [`turn_url`] as requests carry it.
+pub(crate) fn turn_uri(config: &ProviderConfig) -> Result<Uri, ProviderError> {
+    http::uri(&turn_url(config)?)
 }
 
 /// The address of an entry's turns.

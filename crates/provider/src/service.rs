@@ -6,7 +6,7 @@ use serde_json::json;
 use twopass_wire::models::{ModelInfo, decode_models};
 
 use crate::config::{Config, Environment};
-use crate::http::Deadline;
+use crate::http::{self, Deadline};
 use crate::{ErrorKind, Provider, ProviderError, endpoint};
 
 /// The variable that holds the key of such a service.
@@ -44,7 +44,10 @@ impl Service {
         })?;
         let limit = Deadline::after(HEALTH_LIMIT, ErrorKind::TimeoutFirstToken);
         let connected = endpoint::connect(about)?;
-        let list = decode_models(&connected.fetch(models_url, None, limit).await?)?;
+        let list = connected
+            .fetch(&http::uri(&models_url)?, None, limit)
+            .await?;
+        let list = decode_models(&list)?;
         let mut known = list.into_iter();
         let model = match model {
             // A service may serve more than it lists.

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
+use hyper::Uri;
 use twopass_core::chat::{
     Delivery, Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, Thinking, TurnBudget,
 };
@@ -22,7 +23,6 @@ use twopass_core::tool_prompt::ToolPromptOptions;
 use twopass_wire::WireRequest;
 use twopass_wire::facts::WireFacts;
 use twopass_wire::fault::Refused;
-use url::Url;
 
 use super::exchange::{Call, Endpoint, Exchange};
 use super::format::Format;
@@ -30,7 +30,7 @@ use super::markup::{MarkupReader, call_rules};
 use super::passes::Passes;
 use super::{Backend, TurnItem, TurnSource, TurnStream};
 use crate::config::{HermesInjection, ProviderConfig};
-use crate::http::Deadline;
+use crate::http::{self, Deadline};
 use crate::preset::{PassMeans, Preset};
 use crate::prompt::{in_text, turn_settings};
 use crate::{ErrorKind, ProviderError, endpoint};
@@ -45,9 +45,9 @@ pub struct Chat {
 #[derive(Debug)]
 pub(super) struct Service {
     endpoint: Endpoint,
-    url: Url,
+    uri: Uri,
     /// For turns that go on after a last assistant message.
-    continue_url: Url,
+    continue_uri: Uri,
     format: &'static Format,
     pub(super) preset: &'static Preset,
     pub(super) facts: WireFacts,
@@ -87,11 +87,11 @@ impl Chat {
                 .into_iter()
                 .collect(),
             endpoint: endpoint::connect(config)?,
-            continue_url: match config.continue_url() {
-                Some(url) => url,
-                None => endpoint::turn_url(config)?,
+            continue_uri: match config.continue_url() {
+                Some(url) => http::uri(&url)?,
+                None => endpoint::turn_uri(config)?,
             },
-            url: endpoint::turn_url(config)?,
+            uri: endpoint::turn_uri(config)?,
             format,
             preset,
             facts: WireFacts {
@@ -238,13 +238,13 @@ impl Service {
         let started = Instant::now();
         let encoded = (self.format.encode)(wire, facts)?;
         let body = Bytes::from(encoded.body);
-        let url = match wire.continue_final {
-            true => &self.continue_url,
-            false => &self.url,
+        let uri = match wire.continue_final {
+            true => &self.continue_uri,
+            false => &self.uri,
         };
         let session = self.endpoint.session(&wire.request);
         let call = || Call {
-            url: url.clone(),
+            uri: uri.clone(),
             session,
             body: body.clone(),
             framing: self.format.framing,

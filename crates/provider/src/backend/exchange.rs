@@ -13,18 +13,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use reqwest::Client;
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::http::uri::Scheme;
+use hyper::{Method, Request as HttpRequest, Response, Uri};
 use secrecy::{ExposeSecret, SecretString};
 use twopass_core::chat::{Delivery, Event, Reply, Request};
 use twopass_wire::fault::Fault;
 use twopass_wire::ndjson;
 use twopass_wire::sse::{self, EventTooLarge, SseEvent};
-use url::Url;
 
 use super::TurnItem;
 use crate::config::{ApiConfig, Timeouts};
-use crate::http::{self, Body, Deadline};
+use crate::http::{self, Alarm, Body, Deadline, HttpClient};
 use crate::replicas::{Place, Replicas};
 use crate::retry::Retries;
 use crate::{ErrorKind, ProviderError};
@@ -72,7 +74,7 @@ pub(crate) enum Framing {
 /// A request ready to be sent.
 pub(crate) struct Call {
     /// At the entry's first server; the others differ in their origin only.
-    pub(crate) url: Url,
+    pub(crate) uri: Uri,
     /// What keeps the requests of one conversation at one server.
     pub(crate) session: Option<u64>,
     /// The same for every try.
@@ -85,7 +87,7 @@ pub(crate) struct Call {
 /// Where requests of one entry go.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
-    client: Client,
+    client: HttpClient,
     replicas: Replicas,
     headers: HeaderMap,
     /// What no error may repeat.
@@ -103,9 +105,9 @@ impl Endpoint {
         let values = config.headers.iter().map(|(_, value)| value);
         let secrets = config.api_key.iter().chain(values);
         let secrets = secrets.filter(|secret| secret.expose_secret().len() >= LEAST_SECRET_BYTES);
-        let client = http::client(config.timeouts.connect)?;
+        let client = HttpClient::new(config.timeouts.connect)?;
         Ok(Self {
-            replicas: Replicas::new(config.base_urls.clone(), client.clone()),
+            replicas: Replicas::new(&config.base_urls, client.clone())?,
             client,
             headers,
             secrets: secrets.cloned().collect(),
@@ -131,7 +133,7 @@ impl Endpoint {
     /// The answer's own error, or why there is none.
     pub(crate) async fn fetch(
         &self,
-        url: Url,
+        uri: &Uri,
         body: Option<String>,
         limit: Deadline,
     ) -> Result<Vec<u8>, ProviderError> {
@@ -139,7 +141,7 @@ impl Endpoint {
         loop {
             let place = self.replicas.begin(None, &failed);
             failed.push(place.idx());
-            let asked = limit.wait(self.whole(place.at(&url), body.clone())).await;
+            let asked = limit.wait(self.whole(place.at(uri), body.clone())).await;
             let error = match place.settle(asked.and_then(|answer| answer)) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error.without(&self.secrets),
@@ -150,17 +152,8 @@ impl Endpoint {
         }
     }
 
-    async fn whole(&self, url: Url, body: Option<String>) -> Result<Vec<u8>, ProviderError> {
-        let request = match body {
-            None => self.client.get(url.clone()),
-            Some(body) => {
-                let json = HeaderValue::from_static("application/json");
-                let post = self.client.post(url.clone());
-                post.header(CONTENT_TYPE, json).body(body)
-            }
-        };
-        let sent = request.headers(self.headers.clone()).send().await;
-        let response = sent.map_err(|error| locate(&error, &url))?;
+    async fn whole(&self, uri: Uri, body: Option<String>) -> Result<Vec<u8>, ProviderError> {
+        let response = self.send(uri, body.map(Bytes::from)).await?;
         if !response.status().is_success() {
             return Err(http::status_fault(response).await?.0.into());
         }
@@ -184,14 +177,14 @@ impl Endpoint {
     /// The last attempt's error, or that of `read`, which is not tried again.
     pub(crate) async fn fetch_retried<T>(
         &self,
-        url: &Url,
+        uri: &Uri,
         body: &str,
         read: impl FnOnce(&[u8]) -> Result<T, Fault>,
     ) -> Result<T, ProviderError> {
         let total = self.total_deadline();
         let mut retries = Retries::new(self.max_retries, total);
         loop {
-            let fetched = self.fetch(url.clone(), Some(body.to_owned()), total).await;
+            let fetched = self.fetch(uri, Some(body.to_owned()), total).await;
             match fetched {
                 Ok(body) => {
                     let read = read(&body).map_err(ProviderError::from);
@@ -236,7 +229,6 @@ impl Endpoint {
         place: &Place,
         total: Deadline,
     ) -> Result<Box<Exchange>, ProviderError> {
-        let url = place.at(&call.url);
         let first = match call.delivery {
             Delivery::Stream => {
                 Deadline::after(self.timeouts.first_token, ErrorKind::TimeoutFirstToken)
@@ -245,15 +237,9 @@ impl Endpoint {
             // No output can come before the whole.
             Delivery::Whole => total,
         };
-        let json = HeaderValue::from_static("application/json");
-        let post = self
-            .client
-            .post(url.clone())
-            .headers(self.headers.clone())
-            .header(CONTENT_TYPE, json)
-            .body(call.body);
-        let sent = first.wait(post.send()).await?;
-        let response = sent.map_err(|error| locate(&error, &url))?;
+        let sent = self.send(place.at(&call.uri), Some(call.body));
+        let mut alarm = Alarm::new(first);
+        let response = first.wait_with(&mut alarm, sent).await??;
         if !response.status().is_success() {
             // In a box: the other answers do not carry its state.
             let refused = Box::pin(http::status_fault(response));
@@ -277,6 +263,7 @@ impl Endpoint {
             timeouts: self.timeouts,
             total,
             next: first,
+            alarm,
             items: VecDeque::new(),
             n_bytes: 0,
             n_output_bytes: 0,
@@ -286,14 +273,35 @@ impl Endpoint {
         exchange.until_output().await?;
         Ok(exchange)
     }
+
+    /// A GET, or a POST of this JSON body.
+    async fn send(
+        &self,
+        uri: Uri,
+        body: Option<Bytes>,
+    ) -> Result<Response<Incoming>, ProviderError> {
+        let mut request = HttpRequest::new(Full::default());
+        *request.headers_mut() = self.headers.clone();
+        if let Some(body) = body {
+            *request.method_mut() = Method::POST;
+            let json = HeaderValue::from_static("application/json");
+            request.headers_mut().insert(CONTENT_TYPE, json);
+            *request.body_mut() = Full::new(body);
+        }
+        *request.uri_mut() = uri.clone();
+        let sent = self.client.send(request).await;
+        sent.map_err(|error| error.located(&host_and_port(&uri)))
+    }
 }
 
-/// A transport error with the address that it concerns: host and port, never a query.
-fn locate(error: &reqwest::Error, url: &Url) -> ProviderError {
-    let error = http::transport_error(error);
-    let host = url.host_str().unwrap_or("?");
-    let port = url.port_or_known_default().unwrap_or(0);
-    error.located(&format!("{host}:{port}"))
+/// What may be shown of an address: never a query.
+fn host_and_port(uri: &Uri) -> String {
+    let host = uri.host().unwrap_or("?");
+    let port = match uri.scheme() == Some(&Scheme::HTTPS) {
+        true => 443,
+        false => 80,
+    };
+    format!("{host}:{}", uri.port_u16().unwrap_or(port))
 }
 
 /// A running answer. Large, so those who hold it hold a box.
@@ -311,6 +319,7 @@ pub(crate) struct Exchange {
     total: Deadline,
     /// When the next output is due.
     next: Deadline,
+    alarm: Alarm,
     items: VecDeque<TurnItem>,
     n_bytes: usize,
     n_output_bytes: usize,
@@ -356,7 +365,7 @@ impl Exchange {
     /// Reads one piece and what it completes.
     async fn read(&mut self) {
         let Some(body) = &mut self.body else { return };
-        match self.next.wait(body.chunk()).await {
+        match self.next.wait_with(&mut self.alarm, body.chunk()).await {
             Ok(Ok(Some(bytes))) => self.take(&bytes),
             Ok(Ok(None)) => self.end(None),
             Ok(Err(error)) | Err(error) => self.end(Some(error)),

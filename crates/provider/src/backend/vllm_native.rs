@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use hyper::Uri;
 use twopass_core::chat::{Delivery, Event, Reply, Request, ToolCall, TurnBudget, WireFormat};
 use twopass_core::control::TurnSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSyntax};
@@ -17,7 +18,6 @@ use twopass_wire::error::ErrorBody;
 use twopass_wire::fault::Fault;
 use twopass_wire::generate::{GenerateRequest, StreamDecoder, StreamItem, decode_reply};
 use twopass_wire::sse::SseEvent;
-use url::Url;
 
 use super::exchange::{Call, Decoder, Endpoint, Exchange, Framing};
 use super::markup::{MarkupReader, call_rules};
@@ -30,7 +30,7 @@ use crate::{ErrorKind, ProviderError, endpoint};
 #[derive(Debug)]
 pub struct VllmNative {
     endpoint: Endpoint,
-    url: Url,
+    uri: Uri,
     config: ProviderConfig,
     /// Call markup is the server's to find.
     syntax: TurnSyntax,
@@ -44,7 +44,7 @@ impl VllmNative {
     pub fn new(config: &ProviderConfig) -> Result<Self, ProviderError> {
         Ok(Self {
             endpoint: endpoint::connect(config)?,
-            url: endpoint::turn_url(config)?,
+            uri: endpoint::turn_uri(config)?,
             syntax: TurnSyntax::new(reasoning_syntax(config), ToolSyntax::none()),
             config: config.clone(),
         })
@@ -97,7 +97,7 @@ impl VllmNative {
         let session = self.endpoint.session(request);
         let body = Bytes::from(self.body(request));
         let call = || Call {
-            url: self.url.clone(),
+            uri: self.uri.clone(),
             session,
             body: body.clone(),
             framing: Framing::Sse,

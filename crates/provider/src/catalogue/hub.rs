@@ -10,8 +10,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, CONTENT_RANGE, ETAG, HeaderMap, LOCATION, RANGE};
-use reqwest::{Client, Method, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, LOCATION, RANGE};
+use hyper::{Method, Request, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -19,7 +21,7 @@ use super::ModelName;
 use super::download::{Partial, PullEvent};
 use super::table::Pin;
 use crate::config::Environment;
-use crate::http;
+use crate::http::{self, Body, HttpClient};
 use crate::{ErrorKind, ProviderError};
 
 const ENDPOINT: &str = "https://huggingface.co";
@@ -108,7 +110,7 @@ impl Hub {
                 format!("HF_ENDPOINT is no address: {error}"),
             )
         })?;
-        let client = http::client(CONNECT_TIMEOUT)?;
+        let client = HttpClient::new(CONNECT_TIMEOUT)?;
         let facts = self.facts(&client, &url).await?;
         if let (Some(pin), Some(sha256)) = (pin, &facts.sha256)
             && *sha256 != pin.sha256
@@ -146,7 +148,7 @@ impl Hub {
         partial.finish(facts.sha256.as_deref())
     }
 
-    async fn facts(&self, client: &Client, url: &Url) -> Result<FileFacts, ProviderError> {
+    async fn facts(&self, client: &HttpClient, url: &Url) -> Result<FileFacts, ProviderError> {
         // Not followed: the headers that matter are those of the hub's own answer.
         let response = self.send(client, Method::HEAD, url, url, None).await?;
         if !response.status().is_success() && !response.status().is_redirection() {
@@ -176,14 +178,14 @@ impl Hub {
 
     async fn transfer(
         &self,
-        client: &Client,
+        client: &HttpClient,
         url: &Url,
         facts: &FileFacts,
         partial: &mut Partial,
         report: &(dyn Fn(PullEvent) + Send + Sync),
     ) -> Result<(), ProviderError> {
         let from = Some(partial.n_bytes()).filter(|n| *n > 0);
-        let mut response = self.follow(client, url, from).await?;
+        let response = self.follow(client, url, from).await?;
         let continues = response.status() == StatusCode::PARTIAL_CONTENT
             && text(response.headers(), CONTENT_RANGE.as_str())
                 .is_some_and(|range| range.starts_with(&format!("bytes {}-", partial.n_bytes())));
@@ -195,14 +197,15 @@ impl Hub {
             n_bytes: facts.n_bytes,
             resumed: partial.n_bytes(),
         });
+        let mut body = Body::raw(response);
         loop {
-            let chunk = tokio::time::timeout(STALL_TIMEOUT, response.chunk())
+            let chunk = tokio::time::timeout(STALL_TIMEOUT, body.chunk())
                 .await
                 .map_err(|_| {
                     let message = format!("the transfer stalled for {} s", STALL_TIMEOUT.as_secs());
                     ProviderError::new(ErrorKind::TimeoutIdle, message)
                 })?;
-            match chunk.map_err(|error| http::transport_error(&error))? {
+            match chunk? {
                 None => return Ok(()),
                 Some(bytes) => {
                     partial.write(&bytes)?;
@@ -215,10 +218,10 @@ impl Hub {
     /// A `GET` that follows redirects, the token left behind at the first other host.
     async fn follow(
         &self,
-        client: &Client,
+        client: &HttpClient,
         url: &Url,
         from: Option<u64>,
-    ) -> Result<Response, ProviderError> {
+    ) -> Result<Response<Incoming>, ProviderError> {
         let mut at = url.clone();
         for _ in 0..=MAX_REDIRECTS {
             let response = self.send(client, Method::GET, url, &at, from).await?;
@@ -252,33 +255,47 @@ impl Hub {
 
     async fn send(
         &self,
-        client: &Client,
+        client: &HttpClient,
         method: Method,
         hub: &Url,
         url: &Url,
         from: Option<u64>,
-    ) -> Result<Response, ProviderError> {
-        let mut request = client.request(method, url.clone());
+    ) -> Result<Response<Incoming>, ProviderError> {
+        let mut request = Request::new(Full::default());
+        *request.method_mut() = method;
+        *request.uri_mut() = http::uri(url)?;
+        let headers = request.headers_mut();
         let is_hub = hub.origin() == url.origin();
         if let Some(token) = self.token.as_ref().filter(|_| is_hub) {
-            request = request.header(AUTHORIZATION, format!("Bearer {}", token.expose_secret()));
+            headers.insert(AUTHORIZATION, bearer(token)?);
         }
         if let Some(from) = from {
-            request = request.header(RANGE, format!("bytes={from}-"));
+            // Digits can stand in a header.
+            let range = HeaderValue::from_str(&format!("bytes={from}-"));
+            headers.extend(range.ok().map(|range| (RANGE, range)));
         }
-        let sent = tokio::time::timeout(STALL_TIMEOUT, request.send()).await;
+        let sent = tokio::time::timeout(STALL_TIMEOUT, client.send(request)).await;
         let sent = sent.map_err(|_| {
             ProviderError::new(ErrorKind::TimeoutFirstToken, "the hub does not answer")
         })?;
         sent.map_err(|error| {
-            let error = http::transport_error(&error);
             let host = url.host_str().unwrap_or("?");
             ProviderError::new(error.kind(), format!("{} ({host})", error.message()))
         })
     }
 }
 
-async fn refused(url: &Url, response: Response) -> ProviderError {
+fn bearer(token: &SecretString) -> Result<HeaderValue, ProviderError> {
+    let bearer = format!("Bearer {}", token.expose_secret());
+    let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| {
+        let message = "HF_TOKEN holds characters that no header can";
+        ProviderError::new(ErrorKind::Config, message)
+    })?;
+    bearer.set_sensitive(true);
+    Ok(bearer)
+}
+
+async fn refused(url: &Url, response: Response<Incoming>) -> ProviderError {
     let status = response.status();
     let error = match http::status_fault(response).await {
         Ok((fault, _)) => fault.into(),

@@ -2,12 +2,13 @@
 
 use std::sync::OnceLock;
 
+use hyper::Uri;
 use twopass_wire::embeddings::{EmbeddingsReply, EmbeddingsRequest};
-use url::Url;
 
 use super::Embeddings;
 use crate::backend::Endpoint;
 use crate::config::{BackendKind, EmbeddingsConfig, ProviderConfig};
+use crate::http;
 use crate::{ErrorKind, ProviderError, endpoint};
 
 /// One model of one entry's service.
@@ -34,7 +35,7 @@ impl ServiceModel {
         texts: &[String],
         config: &EmbeddingsConfig,
     ) -> Result<Embeddings, ProviderError> {
-        let (endpoint, url) = self.open()?;
+        let (endpoint, uri) = self.open()?;
         let mut request = EmbeddingsRequest {
             model: self.model.clone(),
             dimensions: config.dimensions,
@@ -48,13 +49,13 @@ impl ServiceModel {
             request.inputs = batch.to_vec();
             let read =
                 |body: &[u8]| EmbeddingsReply::from_json(body, batch.len(), config.dimensions);
-            let asked = endpoint.fetch_retried(&url, &request.to_json(), read).await;
+            let asked = endpoint.fetch_retried(&uri, &request.to_json(), read).await;
             let reply = match asked {
                 // Many models have one size only and refuse to be asked for it.
                 Err(error) if request.dimensions.is_some() && refuses_dimensions(&error) => {
                     request.dimensions = None;
                     endpoint
-                        .fetch_retried(&url, &request.to_json(), read)
+                        .fetch_retried(&uri, &request.to_json(), read)
                         .await?
                 }
                 asked => asked?,
@@ -65,7 +66,7 @@ impl ServiceModel {
     }
 
     /// The connection pool and the address of this entry's vectors.
-    fn open(&self) -> Result<(&Endpoint, Url), ProviderError> {
+    fn open(&self) -> Result<(&Endpoint, Uri), ProviderError> {
         let refuse =
             |kind, message: String| Err(ProviderError::new(kind, message).with_param("embeddings"));
         let entry = &self.entry;
@@ -96,7 +97,7 @@ impl ServiceModel {
                 self.endpoint.get_or_init(|| opened)
             }
         };
-        Ok((endpoint, url))
+        Ok((endpoint, http::uri(&url)?))
     }
 }
 

@@ -3,8 +3,10 @@ use std::io::{self, Write};
 use bytes::Bytes;
 use encoding_rs::{Decoder, Encoding, UTF_8};
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
-use reqwest::Response;
-use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
 use super::transport_error;
 use crate::{ErrorKind, ProviderError};
@@ -12,10 +14,10 @@ use crate::{ErrorKind, ProviderError};
 /// Compressed bytes that are unpacked at a time: at most about 4 MB come of them.
 const INFLATE_STEP_BYTES: usize = 4096;
 
-/// A response's body as UTF-8 in bounded pieces: unpacked (gzip, deflate) and converted from
-/// the charset that its content type names.
+/// A response's body in bounded pieces; as UTF-8, unpacked (gzip, deflate) and converted from
+/// the charset that its content type names, unless it is taken raw.
 pub(crate) struct Body {
-    response: Response,
+    incoming: Incoming,
     inflate: Option<Inflate>,
     charset: Option<Decoder>,
     ended: bool,
@@ -24,7 +26,7 @@ pub(crate) struct Body {
 impl Body {
     /// # Errors
     /// Kind [`ErrorKind::InvalidResponse`]: the content encoding is none that we read.
-    pub(crate) fn new(response: Response) -> Result<Self, ProviderError> {
+    pub(crate) fn new(response: Response<Incoming>) -> Result<Self, ProviderError> {
         let header = |name| response.headers().get(name)?.to_str().ok();
         let encoding = header(CONTENT_ENCODING).map(|name| name.trim().to_ascii_lowercase());
         let inflate = match encoding.as_deref() {
@@ -43,17 +45,27 @@ impl Body {
             .and_then(charset_of)
             .filter(|charset| *charset != UTF_8)
             .map(Encoding::new_decoder);
+        let inflate = inflate.map(|packing| Inflate {
+            packing,
+            stream: None,
+            packed: Vec::new(),
+            at: 0,
+        });
         Ok(Self {
-            inflate: inflate.map(|packing| Inflate {
-                packing,
-                stream: None,
-                packed: Vec::new(),
-                at: 0,
-            }),
-            response,
+            inflate,
             charset,
-            ended: false,
+            ..Self::raw(response)
         })
+    }
+
+    /// The body as it was sent, for files.
+    pub(crate) fn raw(response: Response<Incoming>) -> Self {
+        Self {
+            incoming: response.into_body(),
+            inflate: None,
+            charset: None,
+            ended: false,
+        }
     }
 
     /// The next bytes, perhaps none of them; `None` at the end. Cancel safe.
@@ -62,8 +74,10 @@ impl Body {
             Some(inflate) if inflate.has_more() => inflate.step().map_err(unpacking)?.into(),
             _ if self.ended => return Ok(None),
             inflate => {
-                let chunk = self.response.chunk().await;
-                let chunk = chunk.map_err(|error| transport_error(&error))?;
+                let frame = self.incoming.frame().await.transpose();
+                let frame = frame.map_err(|error| transport_error(&error))?;
+                // Trailers hold nothing.
+                let chunk = frame.map(|frame| frame.into_data().unwrap_or_default());
                 match (chunk, inflate) {
                     (Some(bytes), None) => bytes,
                     (Some(bytes), Some(inflate)) => {

@@ -5,49 +5,27 @@
 //! nobody configured. Bodies are read in bounded pieces.
 
 mod body;
+mod client;
+mod connector;
 
-use std::error::Error as _;
-use std::future::Future;
-use std::sync::OnceLock;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{io, iter};
 
-use reqwest::{Client, Response};
-use tokio::time::Instant;
+use hyper::Response;
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep_until};
 use twopass_wire::fault::Fault;
 
 pub(crate) use body::Body;
+pub use client::HttpClient;
+pub(crate) use client::{transport_error, uri};
 
 use crate::{ErrorKind, ProviderError};
 
 /// The most bytes of an error body that are read.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
-/// Idle connections kept per host.
-const MAX_IDLE_CONNECTIONS: usize = 32;
-
-/// Builds an HTTP client as the backends use it: this connect deadline and no other, no
-/// redirects, TLS in pure Rust. Opens no connection.
-///
-/// # Errors
-/// The TLS backend cannot start.
-pub fn client(connect: Duration) -> Result<Client, ProviderError> {
-    static PROVIDER: OnceLock<()> = OnceLock::new();
-    PROVIDER.get_or_init(|| {
-        // Fails only if the program has chosen a provider already, which then serves us.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
-    Client::builder()
-        .user_agent(concat!("twopass/", env!("CARGO_PKG_VERSION")))
-        .tcp_nodelay(true)
-        .connect_timeout(connect)
-        .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
-        .map_err(|error| {
-            ProviderError::new(ErrorKind::Internal, "the HTTP client cannot start")
-                .with_source(error)
-        })
-}
 
 /// A moment and what passing it means.
 #[derive(Debug, Clone, Copy)]
@@ -83,6 +61,23 @@ impl Deadline {
             .map_err(|_| self.error())
     }
 
+    /// [`Deadline::wait`] for one of many futures, with the alarm that they share.
+    pub(crate) async fn wait_with<T>(
+        self,
+        alarm: &mut Alarm,
+        future: impl Future<Output = T>,
+    ) -> Result<T, ProviderError> {
+        if Instant::now() >= self.at {
+            return Err(self.error());
+        }
+        let mut future = pin!(future);
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Ok(done)),
+            Poll::Pending => alarm.poll(self.at, cx).map(|()| Err(self.error())),
+        })
+        .await
+    }
+
     fn error(self) -> ProviderError {
         let what = match self.kind {
             ErrorKind::TimeoutFirstToken => "no output came within",
@@ -93,8 +88,34 @@ impl Deadline {
     }
 }
 
+/// A timer for deadlines that follow each other. One that moves away leaves it as it is: it
+/// rings too early once, instead of being set anew for each piece of an answer.
+pub(crate) struct Alarm(Pin<Box<Sleep>>);
+
+impl Alarm {
+    pub(crate) fn new(first: Deadline) -> Self {
+        Self(Box::pin(sleep_until(first.at)))
+    }
+
+    /// Ready once this moment has passed.
+    fn poll(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        if at < self.0.deadline() {
+            self.0.as_mut().reset(at);
+        }
+        while self.0.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= at {
+                return Poll::Ready(());
+            }
+            self.0.as_mut().reset(at);
+        }
+        Poll::Pending
+    }
+}
+
 /// The fault of a response whose status is not a success, and its body, cut.
-pub(crate) async fn status_fault(response: Response) -> Result<(Fault, Vec<u8>), ProviderError> {
+pub(crate) async fn status_fault(
+    response: Response<Incoming>,
+) -> Result<(Fault, Vec<u8>), ProviderError> {
     let status = response.status().as_u16();
     let headers = response.headers().clone();
     let mut text = Vec::new();
@@ -119,74 +140,45 @@ pub(crate) async fn status_fault(response: Response) -> Result<(Fault, Vec<u8>),
     Ok((fault, text))
 }
 
-/// The error of an exchange that broke below HTTP. Never holds the address's query or key.
-pub(crate) fn transport_error(error: &reqwest::Error) -> ProviderError {
-    let cause = root_cause(error);
-    if error.is_timeout() && error.is_connect() {
-        return ProviderError::new(
-            ErrorKind::TimeoutConnect,
-            "no connection within the deadline",
-        );
-    }
-    if error.is_connect() {
-        let connect = ProviderError::new(ErrorKind::Connect, format!("cannot connect: {cause}"));
-        return match is_untrusted(error) {
-            true => connect.without_retry(),
-            false => connect,
-        };
-    }
-    if error.is_builder() {
-        return ProviderError::new(
-            ErrorKind::Config,
-            format!("the request cannot be built: {cause}"),
-        );
-    }
-    if is_not_http(error) {
-        return ProviderError::new(
-            ErrorKind::InvalidResponse,
-            format!("the answer is not HTTP: {cause}"),
-        );
-    }
-    ProviderError::new(
-        ErrorKind::StreamTruncated,
-        format!("the connection broke: {cause}"),
-    )
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+    use tokio::time::{advance, sleep};
 
-/// True if the peer's bytes could not be read as HTTP.
-fn is_not_http(error: &reqwest::Error) -> bool {
-    causes(error)
-        .find_map(|cause| cause.downcast_ref::<hyper::Error>())
-        .is_some_and(hyper::Error::is_parse)
-}
-
-/// True if the peer is not who it should be, which no second attempt changes.
-fn is_untrusted(error: &reqwest::Error) -> bool {
-    causes(error)
-        .find_map(tls_error)
-        .is_some_and(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
-}
-
-/// What TLS says, however many IO errors are wrapped around it.
-fn tls_error<'e>(mut cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
-    while let Some(outer) = cause.downcast_ref::<io::Error>() {
-        cause = outer.get_ref()?;
+    fn deadline(seconds: u64) -> Deadline {
+        Deadline::after(Duration::from_secs(seconds), ErrorKind::TimeoutIdle)
     }
-    cause.downcast_ref()
-}
 
-fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
-    iter::successors(error.source(), |&cause| cause.source())
-}
+    /// Seconds until a future that never ends was given up.
+    async fn given_up(deadline: Deadline, alarm: &mut Alarm) -> u64 {
+        let started = Instant::now();
+        let waited = deadline.wait_with(alarm, pending::<()>()).await;
+        assert_eq!(waited.unwrap_err().kind(), ErrorKind::TimeoutIdle);
+        started.elapsed().as_secs()
+    }
 
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
+    #[tokio::test(start_paused = true)]
+    async fn deadlines_that_move_are_met_to_the_second() {
+        let mut alarm = Alarm::new(deadline(10));
+        for _ in 0..5 {
+            // Each piece comes in time and moves the end away.
+            let piece = sleep(Duration::from_secs(8));
+            assert!(deadline(10).wait_with(&mut alarm, piece).await.is_ok());
+        }
+        assert_eq!(given_up(deadline(10), &mut alarm).await, 10);
+        // An alarm that has rung is of use for later ones, and for earlier ones than it was set.
+        assert_eq!(given_up(deadline(100), &mut alarm).await, 100);
+        let mut far = Alarm::new(deadline(1000));
+        assert_eq!(given_up(deadline(3), &mut far).await, 3);
     }
-    // The outermost text of reqwest holds the address; its causes do not.
-    if std::ptr::addr_eq(cause, std::ptr::from_ref(error)) {
-        return "no further cause is known".to_owned();
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_always_ready_has_a_deadline_too() {
+        let first = deadline(1);
+        let mut alarm = Alarm::new(first);
+        assert!(first.wait_with(&mut alarm, ready(())).await.is_ok());
+        advance(Duration::from_secs(2)).await;
+        assert!(first.wait_with(&mut alarm, ready(())).await.is_err());
     }
-    cause.to_string()
 }

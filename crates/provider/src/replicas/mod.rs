@@ -10,12 +10,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use reqwest::Client;
+use http_body_util::Full;
+use hyper::{Request as HttpRequest, Uri};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use twopass_core::chat::{Part, Request, Role};
 use url::Url;
 
+use crate::http::{self, HttpClient};
 use crate::{ErrorKind, ProviderError};
 use pool::Pool;
 
@@ -33,21 +35,25 @@ pub(crate) struct Replicas(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     /// All addresses differ in scheme, host and port only; empty if there is but one server.
-    bases: Vec<Url>,
+    bases: Vec<Uri>,
     pool: Mutex<Pool>,
-    client: Client,
+    client: HttpClient,
     /// Running probes; they end with the entry.
     probes: Mutex<JoinSet<()>>,
 }
 
 impl Replicas {
-    pub(crate) fn new(bases: Vec<Url>, client: Client) -> Self {
-        Self(Arc::new(Shared {
+    /// # Errors
+    /// An address holds what no request can.
+    pub(crate) fn new(bases: &[Url], client: HttpClient) -> Result<Self, ProviderError> {
+        let bases: Result<Vec<Uri>, _> = bases.iter().map(http::uri).collect();
+        let bases = bases?;
+        Ok(Self(Arc::new(Shared {
             pool: Mutex::new(Pool::new(bases.len())),
             bases,
             client,
             probes: Mutex::default(),
-        }))
+        })))
     }
 
     /// The session of a turn; `None` if it does not matter.
@@ -78,14 +84,14 @@ impl Replicas {
         let Some(base) = self.0.bases.get(idx) else {
             return;
         };
-        let mut url = base.clone();
-        url.set_path(PROBE_PATH);
-        let asked = self.0.client.get(url).send();
+        let mut request = HttpRequest::new(Full::default());
+        *request.uri_mut() = at_server(Uri::from_static(PROBE_PATH), base);
+        let client = self.0.client.clone();
         let shared = Arc::downgrade(&self.0);
         let mut probes = lock(&self.0.probes);
         while probes.try_join_next().is_some() {}
         probes.spawn(async move {
-            let answer = timeout(PROBE_DEADLINE, asked).await;
+            let answer = timeout(PROBE_DEADLINE, client.send(request)).await;
             let lives = matches!(answer, Ok(Ok(answer)) if !answer.status().is_server_error());
             if let Some(shared) = Weak::upgrade(&shared) {
                 shared.pool().handle_probe(idx, lives, Instant::now());
@@ -114,15 +120,11 @@ impl Place {
     }
 
     /// This address of the entry at this server.
-    pub(crate) fn at(&self, url: &Url) -> Url {
-        let mut url = url.clone();
-        if let Some(base) = self.shared.bases.get(self.idx) {
-            // Both are http or https with a host, so all of it can be set.
-            let _ = url.set_scheme(base.scheme());
-            let _ = url.set_host(base.host_str());
-            let _ = url.set_port(base.port());
+    pub(crate) fn at(&self, uri: &Uri) -> Uri {
+        match self.shared.bases.get(self.idx) {
+            None => uri.clone(),
+            Some(base) => at_server(uri.clone(), base),
         }
-        url
     }
 
     /// Passes on how the request went, and remembers it.
@@ -145,6 +147,15 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.shared.pool().end(self.idx);
     }
+}
+
+/// The path and query of one address at the server of another.
+fn at_server(uri: Uri, base: &Uri) -> Uri {
+    let mut parts = uri.into_parts();
+    parts.scheme = base.scheme().cloned();
+    parts.authority = base.authority().cloned();
+    #[expect(clippy::expect_used, reason = "`http::uri` reads none without them")]
+    Uri::from_parts(parts).expect("it has a scheme, a host and a path")
 }
 
 /// What the requests of one conversation have in common: its name, or else how it begins, up

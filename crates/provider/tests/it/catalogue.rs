@@ -13,7 +13,7 @@ use twopass_replay::{Answer, Server};
 use crate::play;
 
 const NAME: &str = "hf:owner/repo/sub/tiny.gguf";
-const CONTENT: &[u8] = b"GGUF and some bytes that stand for a model file";
+const CONTENT: &[u8] = b"GGUF and some bytes \xe9\xff that stand for a model file";
 
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes)
@@ -36,12 +36,13 @@ fn facts(sha256: &str, n_bytes: usize) -> Answer {
     answer("302 Found", &headers, b"")
 }
 
+/// The file, whatever the server takes it for.
 fn whole(body: &[u8]) -> Answer {
-    answer(
-        "200 OK",
-        &format!("content-length: {}\r\n", body.len()),
-        body,
-    )
+    let headers = format!(
+        "content-type: text/plain; charset=iso-8859-1\r\ncontent-encoding: aws-chunked\r\ncontent-length: {}\r\n",
+        body.len()
+    );
+    answer("200 OK", &headers, body)
 }
 
 struct Pulled {

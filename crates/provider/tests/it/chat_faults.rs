@@ -4,6 +4,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use twopass_core::chat::Reply;
 use twopass_provider::config::{Config, Environment};
 use twopass_provider::{CallOptions, Delivery, ErrorKind, Provider, ProviderError};
@@ -324,6 +326,34 @@ async fn b14_no_connection() {
 
 /// A stream that never ends is ended: by what it holds, packed or not, or by the deadline
 /// although there is always something to read.
+/// A connection that the server closed while it was idle costs the next turn nothing.
+#[tokio::test]
+async fn b14_a_kept_connection_that_was_closed_is_not_used() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut seen = [0; 4096];
+            assert!(stream.read(&mut seen).await.unwrap() > 0);
+            let body = r#"{"choices":[{"message":{"content":"Par"},"finish_reason":"stop"}]}"#;
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+            let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let yaml = format!(
+        "providers:\n  - name: c\n    provider_backend: openai\n    model_name: m\n    on_error: raise\n    api_config: {{base_url: 'http://{address}/v1', max_retries: 0}}\n"
+    );
+    let config = Config::parse(&yaml, "t.yaml", Environment::of_pairs([])).unwrap();
+    let provider = Provider::from_entry(&config, None).unwrap();
+    for _ in 0..2 {
+        let reply = ask(&provider, Delivery::Whole).await.unwrap();
+        assert_eq!(reply.content, "Par");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 #[tokio::test]
 async fn b14_endless_streams_are_bounded() {
     use std::io::Write as _;

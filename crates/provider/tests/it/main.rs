@@ -27,6 +27,7 @@ mod faults;
 #[cfg(feature = "embedded")]
 mod native;
 mod plan;
+mod proxies;
 mod replicas;
 mod same_script;
 mod tls;

@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,10 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -27,7 +29,7 @@ use twopass_provider::{CallOptions, ErrorKind, Provider, ProviderError};
 use crate::native::hello;
 
 /// Set in the second run: the folder of the certificates.
-const SECOND_RUN: &str = "TWOPASS_TEST_TLS";
+pub(crate) const SECOND_RUN: &str = "TWOPASS_TEST_TLS";
 const PIECE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Par\"}}]}\n\n";
 const END: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 const HEAD: &str =
@@ -38,18 +40,40 @@ async fn b14_faults_of_tls_and_http2_are_typed() {
     if std::env::var_os(SECOND_RUN).is_some() {
         return faults().await;
     }
+    let (folder, _authority) = authority_folder();
+    let name = "tls::b14_faults_of_tls_and_http2_are_typed";
+    run_again(name, folder.path(), &[]).await;
+}
+
+/// A new authority and a folder with its key and certificate.
+pub(crate) fn authority_folder() -> (TempDir, Authority) {
     let folder = tempfile::tempdir().unwrap();
     let key = KeyPair::generate().unwrap();
     std::fs::write(folder.path().join("key.pem"), key.serialize_pem()).unwrap();
     let authority = Authority::with_key(key);
-    let file = folder.path().join("authority.pem");
-    std::fs::write(&file, &authority.pem).unwrap();
-    let name = "tls::b14_faults_of_tls_and_http2_are_typed";
+    std::fs::write(folder.path().join("authority.pem"), &authority.pem).unwrap();
+    (folder, authority)
+}
+
+/// Runs this test in a process that trusts the folder's authority, with these variables.
+pub(crate) async fn run_again(name: &str, folder: &Path, variables: &[(&str, &str)]) {
     let out = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
-        .env(SECOND_RUN, folder.path())
-        .env("SSL_CERT_FILE", &file)
+        // The test's own proxies only.
+        .env_remove("REQUEST_METHOD")
+        .env_remove("HTTP_PROXY")
+        .env_remove("HTTPS_PROXY")
+        .env_remove("ALL_PROXY")
+        .env_remove("NO_PROXY")
+        .env_remove("http_proxy")
+        .env_remove("https_proxy")
+        .env_remove("all_proxy")
+        .env_remove("no_proxy")
+        .env(SECOND_RUN, folder)
+        .env("SSL_CERT_FILE", folder.join("authority.pem"))
+        .envs(variables.iter().copied())
         .output()
+        .await
         .unwrap();
     let told = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(
@@ -60,7 +84,7 @@ async fn b14_faults_of_tls_and_http2_are_typed() {
 }
 
 /// Who signs certificates.
-struct Authority {
+pub(crate) struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -83,7 +107,7 @@ impl Authority {
     }
 
     /// The listener's side of TLS for a certificate of this name.
-    fn acceptor(&self, name: &str, expired: bool, protocol: &str) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self, name: &str, expired: bool, protocol: &str) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         if expired {
@@ -152,6 +176,7 @@ async fn faults() {
     handshakes(&trusted).await;
     http1_inside(&trusted).await;
     http2_inside(&trusted).await;
+    http2_goes_away(&trusted).await;
 }
 
 async fn handshakes(trusted: &Authority) {
@@ -305,13 +330,51 @@ async fn http2_inside(trusted: &Authority) {
     let after = got.as_ref().err().and_then(ProviderError::retry_after);
     assert_eq!(after, Some(Duration::from_secs(7)));
     assert_fault("too often", got, (ErrorKind::RateLimited, true, ""));
-    let refused = http2(trusted, async |mut respond| {
-        respond.send_reset(Reason::REFUSED_STREAM);
+    for n_refused in [2, 3] {
+        let acceptor = trusted.acceptor("localhost", false, "h2");
+        let refused = listen(async move |stream| {
+            let tls = acceptor.accept(stream).await.unwrap();
+            let mut connection = h2::server::handshake(tls).await.unwrap();
+            for _ in 0..n_refused {
+                let (_, mut respond) = connection.accept().await.unwrap().unwrap();
+                respond.send_reset(Reason::REFUSED_STREAM);
+            }
+            if let Some(Ok((_, mut respond))) = connection.accept().await {
+                let mut body = begin(&mut respond);
+                let end = Bytes::from_static(END.as_bytes());
+                body.send_data(end, true).unwrap();
+                while connection.accept().await.is_some() {}
+            }
+        });
+        let got = ask(refused.await).await;
+        if n_refused == 2 {
+            assert_eq!(got.unwrap().content, "Par");
+        } else {
+            let expect = (ErrorKind::StreamTruncated, true, "");
+            assert_fault("a stream refused each time", got, expect);
+        }
+    }
+}
+
+/// A server that goes away before it looked at the request gets it on a new connection.
+async fn http2_goes_away(trusted: &Authority) {
+    let acceptor = trusted.acceptor("localhost", false, "h2");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for goes_away in [true, false] {
+            let (stream, _) = listener.accept().await.unwrap();
+            let tls = acceptor.accept(stream).await.unwrap();
+            let mut connection = h2::server::handshake(tls).await.unwrap();
+            if goes_away {
+                connection.abrupt_shutdown(Reason::NO_ERROR);
+            }
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                let mut body = begin(&mut respond);
+                let end = Bytes::from_static(END.as_bytes());
+                body.send_data(end, true).unwrap();
+            }
+        }
     });
-    let got = ask(refused.await).await;
-    assert_fault(
-        "a refused stream",
-        got,
-        (ErrorKind::StreamTruncated, true, ""),
-    );
+    assert_eq!(ask(address).await.unwrap().content, "Par");
 }

@@ -153,12 +153,12 @@ impl Side {
                 completions::Prompt::Ids(self.ids.clone()),
             )
         };
-        let (url, body, notes) = self.remote.encode(&request);
+        let (body, notes) = self.remote.encode(&request);
         let body = Bytes::from(body);
         let whole = Whole::default();
         let session = self.remote.endpoint.session(&self.request);
         let call = || Call {
-            url: url.clone(),
+            uri: self.remote.turn_uri.clone(),
             session,
             body: body.clone(),
             framing: Framing::Sse,

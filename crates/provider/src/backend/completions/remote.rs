@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use hyper::Uri;
 use serde_json::Value;
 use twopass_core::chat::Diagnostic;
 use twopass_core::chat_template::{Prompt, Segment};
@@ -12,7 +13,7 @@ use url::Url;
 
 use crate::backend::exchange::Endpoint;
 use crate::config::ProviderConfig;
-use crate::http::Deadline;
+use crate::http::{self, Deadline};
 use crate::prompt::{TemplateFacts, facts_of_path};
 use crate::{ErrorKind, ProviderError, endpoint};
 
@@ -51,7 +52,9 @@ pub(super) struct Remote {
     pub(super) model_name: String,
     pub(super) model: TextModel,
     control_strings: Vec<String>,
-    root: Url,
+    pub(super) turn_uri: Uri,
+    tokenize_uri: Uri,
+    detokenize_uri: Uri,
     dialect: &'static Dialect,
 }
 
@@ -65,7 +68,7 @@ impl Remote {
         let endpoint = endpoint::connect(entry)?;
         let root = root_of(&endpoint::turn_url(entry)?);
         let limit = endpoint.total_deadline();
-        let (dialect, told) = match endpoint.fetch(at(&root, "props"), None, limit).await {
+        let (dialect, told) = match endpoint.fetch(&at(&root, "props")?, None, limit).await {
             Ok(body) => (&LLAMA_CPP, facts_of_props(&body)),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 (&VLLM, ask_vllm(&endpoint, &root, limit).await?)
@@ -82,15 +85,16 @@ impl Remote {
             model_name: entry.model_name.clone(),
             model: facts.to_model()?,
             control_strings: facts.control_strings,
-            root,
+            turn_uri: at(&root, dialect.completion_path)?,
+            tokenize_uri: at(&root, "tokenize")?,
+            detokenize_uri: at(&root, "detokenize")?,
             dialect,
         })
     }
 
-    /// The body and address of a pass.
-    pub(super) fn encode(&self, request: &CompletionRequest) -> (Url, String, Vec<Diagnostic>) {
-        let (body, notes) = (self.dialect.encode)(request);
-        (at(&self.root, self.dialect.completion_path), body, notes)
+    /// The body of a pass.
+    pub(super) fn encode(&self, request: &CompletionRequest) -> (String, Vec<Diagnostic>) {
+        (self.dialect.encode)(request)
     }
 
     /// The tokens of a prompt. Literal segments become ordinary tokens only (row M6).
@@ -128,8 +132,8 @@ impl Remote {
             return Ok(Vec::new());
         }
         let body = encode_tokenize(&self.model_name, text, special);
-        let url = at(&self.root, "tokenize");
-        let answer = self.endpoint.fetch(url, Some(body), limit).await?;
+        let answer = self.endpoint.fetch(&self.tokenize_uri, Some(body), limit);
+        let answer = answer.await?;
         Ok(decode_tokens(&answer)?.ids)
     }
 
@@ -140,8 +144,8 @@ impl Remote {
         limit: Deadline,
     ) -> Result<String, ProviderError> {
         let body = encode_detokenize(&self.model_name, ids);
-        let url = at(&self.root, "detokenize");
-        let answer = self.endpoint.fetch(url, Some(body), limit).await?;
+        let answer = self.endpoint.fetch(&self.detokenize_uri, Some(body), limit);
+        let answer = answer.await?;
         Ok(decode_prompt(&answer)?)
     }
 }
@@ -155,7 +159,7 @@ async fn ask_vllm(
 ) -> Result<Option<TemplateFacts>, ProviderError> {
     // Before all else: is there a vLLM at all?
     endpoint
-        .fetch(at(root, "version"), None, limit)
+        .fetch(&at(root, "version")?, None, limit)
         .await
         .map_err(|error| match error.kind() {
             ErrorKind::NotFound => ProviderError::new(
@@ -167,7 +171,7 @@ async fn ask_vllm(
             _ => error,
         })?;
     if let Ok(body) = endpoint
-        .fetch(at(root, "tokenizer_info"), None, limit)
+        .fetch(&at(root, "tokenizer_info")?, None, limit)
         .await
     {
         let facts = serde_json::from_slice(&body).ok();
@@ -175,7 +179,8 @@ async fn ask_vllm(
             return Ok(Some(facts));
         }
     }
-    let models = endpoint.fetch(at(root, "v1/models"), None, limit).await?;
+    let models = at(root, "v1/models")?;
+    let models = endpoint.fetch(&models, None, limit).await?;
     let models: Value = serde_json::from_slice(&models).unwrap_or_default();
     let folder = models["data"][0]["root"].as_str().map(Path::new);
     let folder = folder.filter(|folder| folder.is_absolute() && folder.is_dir());
@@ -211,10 +216,10 @@ fn root_of(turn: &Url) -> Url {
     root
 }
 
-fn at(root: &Url, path: &str) -> Url {
+fn at(root: &Url, path: &str) -> Result<Uri, ProviderError> {
     let mut url = root.clone();
     url.set_path(&format!("{}/{path}", root.path().trim_end_matches('/')));
-    url
+    http::uri(&url)
 }
 
 /// Cuts a text inside every control string that it spells.
@@ -259,7 +264,8 @@ mod tests {
             ("http://h/x/v1/completions", "http://h/x/props"),
             ("http://h/x/completions", "http://h/x/props"),
         ] {
-            assert_eq!(at(&root_of(&turn.parse().unwrap()), "props").as_str(), root);
+            let props = at(&root_of(&turn.parse().unwrap()), "props").unwrap();
+            assert_eq!(props.to_string(), root);
         }
     }
 }

@@ -6,14 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::Request;
+use axum::http::header::CONTENT_TYPE;
 use prometheus_client::metrics::counter::Counter;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{Receiver, channel};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use twopass_provider::HttpClient;
 use twopass_provider::config::TracesConfig;
-use twopass_provider::{HttpClient, http_client};
 
 use super::span::text;
 use super::{Inner, Traces};
@@ -54,7 +56,7 @@ impl Traces {
             with_content: config.content,
             n_lost: n_lost.clone(),
         }));
-        let client = http_client(SEND_TIME).map_err(Error::provider)?;
+        let client = HttpClient::new(SEND_TIME).map_err(Error::provider)?;
         let exporter = Exporter {
             client,
             config,
@@ -121,16 +123,14 @@ impl Exporter {
 
     /// The status; `None` if there was no answer.
     async fn post(&self, body: String) -> Option<u16> {
-        let mut request = self
-            .client
-            .post(self.config.traces_url())
-            .timeout(SEND_TIME)
-            .header("content-type", "application/json")
-            .body(body);
+        let mut request = Request::post(self.config.traces_url().as_str());
         for (name, value) in &self.config.headers {
             request = request.header(name, value.expose_secret());
         }
-        Some(request.send().await.ok()?.status().as_u16())
+        let request = request.header(CONTENT_TYPE, "application/json");
+        let sending = self.client.send(request.body(body.into()).ok()?);
+        let answer = timeout(SEND_TIME, sending).await.ok()?;
+        Some(answer.ok()?.status().as_u16())
     }
 }
 
