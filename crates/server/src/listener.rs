@@ -14,6 +14,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -111,10 +113,7 @@ async fn accept_until_draining(
                 () = shutdown.draining() => None,
             };
             if let Some(seat) = seat {
-                tokio::select! {
-                    () = serve_connection(stream, app, (limits, &seat), &shutdown) => {}
-                    () = seat.must_leave() => {}
-                }
+                serve_connection(stream, app, (limits, &seat), &shutdown).await;
             }
             drop(socket);
         });
@@ -150,10 +149,10 @@ async fn serve_connection(
     configure(&stream, limits.write_stall);
     let (stream, peer) = watched(stream);
     let io = TokioIo::new(StallGuard::new(stream, limits.write_stall));
-    let seat = seat.clone();
+    let works_at = seat.clone();
     let app = app.map_request(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(seat.works());
+        request.extensions_mut().insert(works_at.works());
         request
     });
     let connection = http1::Builder::new()
@@ -163,21 +162,32 @@ async fn serve_connection(
         .max_buf_size(HEAD_BYTES)
         .serve_connection(io, TowerToHyperService::new(app));
     let mut connection = pin!(connection);
-    let serve = async {
-        // An error here is the client's: a broken head, a lost connection. It was answered
-        // where that was possible.
+    // Together: of those only what happened is asked, not each for each piece of an answer.
+    let mut endings: FuturesUnordered<BoxFuture<'_, Ending>> = FuturesUnordered::from_iter([
+        shutdown.draining().map(|()| Ending::Drains).boxed(),
+        seat.must_leave().map(|()| Ending::MustLeave).boxed(),
+        peer.closed().map(|()| Ending::PeerClosed).boxed(),
+    ]);
+    loop {
         tokio::select! {
+            biased;
+            // An error here is the client's: a broken head, a lost connection. It was answered
+            // where that was possible.
             _ = connection.as_mut() => return,
-            () = shutdown.draining() => {}
+            Some(ending) = endings.next() => match ending {
+                Ending::Drains => connection.as_mut().graceful_shutdown(),
+                Ending::MustLeave | Ending::PeerClosed => return,
+            },
         }
-        connection.as_mut().graceful_shutdown();
-        let _ = connection.await;
-    };
-    tokio::select! {
-        biased;
-        () = serve => {}
-        () = peer.closed() => {}
     }
+}
+
+/// What ends a connection beside its client.
+enum Ending {
+    /// The running request is the last one.
+    Drains,
+    MustLeave,
+    PeerClosed,
 }
 
 /// Small writes leave at once; peers that vanished without a word are noticed.

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-/// How often a watched peer is looked at; well under the 250 ms that a lost client may cost.
+/// How often a peer that sent something unread is looked at; well under the 250 ms that a lost
+/// client may cost.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The stream's reading and writing half for the one task that serves it.
@@ -32,16 +32,18 @@ pub(crate) fn watched(stream: TcpStream) -> (PeerStream, PeerWatch) {
 impl PeerWatch {
     /// Waits until the peer has closed its sending side.
     ///
-    /// The system's last word is read without touching it: clearing it here would make the
-    /// reading half miss its wake-up.
+    /// The readiness is looked at without clearing it, which would make the reading half miss
+    /// its wake-up. It stays set while bytes are unread, so a close behind them is no event:
+    /// then it is looked at again after a while. An answer that takes no longer is still given
+    /// to a client that has closed its sending side.
     pub(crate) async fn closed(&self) {
         loop {
+            let ready = self.0.ready(Interest::READABLE).await;
             tokio::time::sleep(LOOK_EVERY).await;
-            match self.0.ready(Interest::READABLE).now_or_never() {
-                Some(Ok(ready)) if !ready.is_read_closed() => {}
-                Some(_) => return,
-                None => {}
+            if ready.is_ok_and(|ready| !ready.is_read_closed()) {
+                continue;
             }
+            return;
         }
     }
 }

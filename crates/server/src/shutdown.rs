@@ -8,7 +8,7 @@
 //! end, waiting requests get 503. After the first signal's drain time there is a short grace
 //! for those last bytes; after a second signal there is none.
 
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// Asks a server to end. Clones ask the same server.
 #[derive(Debug, Clone, Default)]
@@ -48,8 +48,8 @@ impl Shutdown {
         self.drain.cancelled().await;
     }
 
-    pub(crate) async fn cut_off(&self) {
-        self.cut.cancelled().await;
+    pub(crate) fn cut_off(&self) -> WaitForCancellationFutureOwned {
+        self.cut.clone().cancelled_owned()
     }
 
     pub(crate) async fn aborted(&self) {

@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -14,7 +15,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use twopass_core::chat::Reply;
 use twopass_provider::{ErrorKind, TurnItem};
 
@@ -54,6 +56,9 @@ struct Running<S> {
     encoder: Box<dyn Encoder>,
     plan: SsePlan,
     next_heartbeat: Instant,
+    /// Rings then or before: it is not set anew for each piece.
+    alarm: Pin<Box<Sleep>>,
+    cut_off: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 /// The reply whose body is the turns' encoded events.
@@ -65,10 +70,13 @@ where
     S: Stream<Item = Numbered> + Send + Unpin + 'static,
 {
     // In a box: each chunk moves the state into a future and back.
+    let next_heartbeat = Instant::now() + plan.heartbeat;
     let running = Box::new(Running {
         turns,
         encoder,
-        next_heartbeat: Instant::now() + plan.heartbeat,
+        next_heartbeat,
+        alarm: Box::pin(sleep_until(next_heartbeat)),
+        cut_off: Box::pin(plan.shutdown.cut_off()),
         plan,
     });
     let body = stream::unfold(Some(running), |running| async {
@@ -98,12 +106,20 @@ impl<S: Stream<Item = Numbered> + Unpin> Running<S> {
                 tokio::select! {
                     biased;
                     next = next => next,
-                    () = self.plan.shutdown.cut_off() => {
+                    () = &mut self.cut_off => {
                         return self.fail(&ApiError::shutting_down(), out);
                     }
-                    () = sleep_until(self.next_heartbeat) => {
-                        self.beat(&mut out);
-                        return (out, Some(self));
+                    () = &mut self.alarm => {
+                        let is_due = self.next_heartbeat <= Instant::now();
+                        if is_due {
+                            self.beat(&mut out);
+                        }
+                        let next_heartbeat = self.next_heartbeat;
+                        self.alarm.as_mut().reset(next_heartbeat);
+                        match is_due {
+                            true => return (out, Some(self)),
+                            false => continue,
+                        }
                     }
                 }
             } else if out.len() >= CHUNK_BYTES {
