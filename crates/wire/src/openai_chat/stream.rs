@@ -95,7 +95,8 @@ impl StreamDecoder {
         if event.event == "error" {
             return Err(Fault::from_json(data).unwrap_or_else(|| Fault::not_json(data.as_bytes())));
         }
-        self.push_json(data, out)
+        let chunk = Lenient::read(data).ok_or_else(|| Fault::not_json(data.as_bytes()))?;
+        self.push_chunk(&chunk, data, out)
     }
 
     /// Reads a whole answer, also one that came although a stream was asked for. An answer
@@ -108,7 +109,7 @@ impl StreamDecoder {
         let Some(fields) = Lenient::read(text) else {
             return Err(Fault::not_json(body));
         };
-        self.push_json(text, out)?;
+        self.push_chunk(&fields, text, out)?;
         if self.choice.is_none() {
             let has = fields.raw("choices").map_or("no", |_| "empty");
             return Err(Fault::invalid(format!("the answer has {has} `choices`")));
@@ -117,8 +118,13 @@ impl StreamDecoder {
         Ok(())
     }
 
-    fn push_json(&mut self, data: &str, out: &mut Vec<Event>) -> Result<(), Fault> {
-        let chunk = Lenient::read(data).ok_or_else(|| Fault::not_json(data.as_bytes()))?;
+    /// Reads one object, whose text is `data`.
+    fn push_chunk(
+        &mut self,
+        chunk: &Lenient<'_>,
+        data: &str,
+        out: &mut Vec<Event>,
+    ) -> Result<(), Fault> {
         if chunk.raw("error").is_some_and(|error| error != "false")
             || chunk.text("object").as_deref() == Some("error")
         {
