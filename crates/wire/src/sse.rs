@@ -3,6 +3,7 @@
 //! Source: WHATWG HTML, section "Server-sent events", read 2026-01. Cost: each byte is
 //! looked at once; one event's text is held, up to the configured limit.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// The default for [`DecoderOptions::max_event_bytes`]: 8 MiB.
@@ -177,7 +178,11 @@ impl Decoder {
         if bytes.is_empty() {
             self.dispatch(out);
         } else {
-            let text = String::from_utf8_lossy(bytes);
+            let text = match std::str::from_utf8(bytes) {
+                Ok(text) => Cow::Borrowed(text),
+                // Slower, so only where it has something to replace.
+                Err(_) => String::from_utf8_lossy(bytes),
+            };
             match split_field(&text) {
                 Some(("data", value)) => {
                     if self.has_data {
