@@ -32,7 +32,7 @@ use crate::stream::Sender;
 use crate::vocab::Vocab;
 use crate::{Error, ErrorKind, TokenId};
 use ending::Ending;
-use text::{Text, is_visible};
+use text::{Text, is_visible, opens_thought};
 
 /// Tokens refused in a row at one point before the turn is given up.
 const REDRAW_LIMIT: usize = 256;
@@ -438,6 +438,12 @@ impl Turn {
             });
         }
         if self.must_show() && piece.trim_ascii().is_empty() {
+            return Ok(Verdict::Redraw);
+        }
+        if !self.is_answered
+            && !self.source.is_script()
+            && opens_thought(&[&self.head, piece].concat())
+        {
             return Ok(Verdict::Redraw);
         }
         Ok(Verdict::Take)

@@ -93,20 +93,34 @@ impl Text {
     }
 }
 
-/// True if an answer that begins so shows something: more than white space and stray closing
-/// tags, whole or unfinished.
+const OPENING: [&[u8]; 2] = [b"<thinking>", b"<think>"];
+const CLOSING: [&[u8]; 2] = [b"</thinking>", b"</think>"];
+
+/// True if an answer that begins so shows something: more than white space, stray closing tags
+/// and an opening one, whole or unfinished.
 pub(super) fn is_visible(head: &[u8]) -> bool {
-    const TAGS: [&[u8]; 2] = [b"</thinking>", b"</think>"];
+    let rest = without_closing(head);
+    let mut tags = OPENING.iter().chain(&CLOSING);
+    !rest.is_empty() && !tags.any(|tag| tag.starts_with(rest))
+}
+
+/// True if an answer that begins so is a second thought: nobody would see what follows.
+pub(super) fn opens_thought(head: &[u8]) -> bool {
+    let rest = without_closing(head);
+    OPENING.iter().any(|tag| rest.starts_with(tag))
+}
+
+fn without_closing(head: &[u8]) -> &[u8] {
     let mut rest = head.trim_ascii_start();
-    while let Some(tag) = TAGS.iter().find(|tag| rest.starts_with(tag)) {
+    while let Some(tag) = CLOSING.iter().find(|tag| rest.starts_with(tag)) {
         rest = rest[tag.len()..].trim_ascii_start();
     }
-    !rest.is_empty() && !TAGS.iter().any(|tag| tag.starts_with(rest))
+    rest
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_visible;
+    use super::{is_visible, opens_thought};
 
     #[test]
     fn only_real_text_is_visible() {
@@ -117,12 +131,27 @@ mod tests {
             ("\n</think>\n </thinking>\n", false),
             ("</thi", false),
             ("<", false),
+            ("<t", false),
+            ("\n<think>", false),
+            ("<thinks", true),
             ("<b", true),
             ("</think>a", true),
             (" a", true),
         ];
         for (head, expect) in rows {
             assert_eq!(is_visible(head.as_bytes()), expect, "{head:?}");
+        }
+    }
+
+    #[test]
+    fn a_second_thought_is_seen_when_its_tag_is_whole() {
+        for (head, expect) in [
+            ("<think", false),
+            ("\n<think>", true),
+            ("</think>\n<thinking>a", true),
+            ("a <think>", false),
+        ] {
+            assert_eq!(opens_thought(head.as_bytes()), expect, "{head:?}");
         }
     }
 }
