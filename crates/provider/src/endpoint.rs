@@ -141,10 +141,12 @@ pub(crate) fn turn_url(config: &ProviderConfig) -> Result<Url, ProviderError> {
 fn below(base: &Url, default_path: &str, endpoint: &str) -> Url {
     let mut url = base.clone();
     let path = base.path().trim_end_matches('/');
-    let path = path
-        .strip_suffix(endpoint)
-        .map_or(path, |path| path.trim_end_matches('/'));
-    let path = if path.is_empty() { default_path } else { path };
+    let path = match path.strip_suffix(endpoint) {
+        // It names the endpoint.
+        Some(above) if above.ends_with('/') => above.trim_end_matches('/'),
+        _ if path.is_empty() => default_path,
+        _ => path,
+    };
     url.set_path(&format!("{path}/{endpoint}"));
     url.set_query(None);
     url.set_fragment(None);

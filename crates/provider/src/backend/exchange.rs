@@ -155,7 +155,7 @@ impl Endpoint {
     async fn whole(&self, uri: Uri, body: Option<String>) -> Result<Vec<u8>, ProviderError> {
         let response = self.send(uri, body.map(Bytes::from)).await?;
         if !response.status().is_success() {
-            return Err(http::status_fault(response).await?.0.into());
+            return Err(http::status_fault(response).await.0.into());
         }
         let mut body = Body::new(response)?;
         let mut whole = Vec::new();
@@ -243,7 +243,7 @@ impl Endpoint {
         if !response.status().is_success() {
             // In a box: the other answers do not carry its state.
             let refused = Box::pin(http::status_fault(response));
-            let (fault, body) = first.wait(refused).await??;
+            let (fault, body) = first.wait(refused).await?;
             return Err(call.decoder.refusal(fault, &body));
         }
         let content_type = response.headers().get(CONTENT_TYPE);

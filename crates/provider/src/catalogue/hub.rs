@@ -297,10 +297,7 @@ fn bearer(token: &SecretString) -> Result<HeaderValue, ProviderError> {
 
 async fn refused(url: &Url, response: Response<Incoming>) -> ProviderError {
     let status = response.status();
-    let error = match http::status_fault(response).await {
-        Ok((fault, _)) => fault.into(),
-        Err(error) => error,
-    };
+    let error = http::status_fault(response).await.0.into();
     let path = url.path();
     match status.as_u16() {
         404 => ProviderError::new(ErrorKind::NotFound, format!("the hub has no {path}"))

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, Entry, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use hyper::http::Extensions;
 use hyper::http::uri::Scheme;
 use hyper::{Request, Response, Uri};
 use hyper_util::client::legacy;
@@ -16,15 +17,18 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use url::Url;
 
-use super::connector::{Connector, UnknownProxy};
+use super::connector::{Answered, Connector, ProxyError, UnknownProxy};
 use crate::{ErrorKind, ProviderError};
 
 /// Idle connections kept per host.
 const MAX_IDLE_CONNECTIONS: usize = 32;
 /// How long an idle connection is kept.
 const IDLE_TIME: Duration = Duration::from_secs(90);
-/// How often a request is sent again that an HTTP/2 server gave back untouched.
+/// How often a request is sent again that no server has read, as far as can be known.
 const MAX_RESENT: usize = 2;
+/// Unread bytes of all answers of an HTTP/2 connection: far more than those of its streams (2 MiB
+/// each), or a few callers that do not read would hold up the others.
+const HTTP2_WINDOW_BYTES: u32 = 1 << 30;
 
 /// The name of this client for servers and proxies.
 pub(super) const AGENT: HeaderValue =
@@ -36,6 +40,8 @@ pub(super) const AGENT: HeaderValue =
 #[derive(Clone)]
 pub struct HttpClient {
     pool: legacy::Client<Connector, Full<Bytes>>,
+    /// A new connection for each request.
+    fresh: legacy::Client<Connector, Full<Bytes>>,
     proxies: Arc<Matcher>,
 }
 
@@ -54,15 +60,21 @@ impl HttpClient {
     /// # Errors
     /// Kind [`ErrorKind::Internal`]: the TLS backend cannot start.
     pub fn new(connect: Duration) -> Result<Self, ProviderError> {
-        let proxies = Arc::new(Matcher::from_system());
+        let proxies = Arc::new(proxies());
         let connector = Connector::new(connect, Arc::clone(&proxies))?;
-        let pool = legacy::Client::builder(TokioExecutor::new())
+        let mut builder = legacy::Client::builder(TokioExecutor::new());
+        builder
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIME)
-            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
-            .build(connector);
-        Ok(Self { pool, proxies })
+            .http2_initial_connection_window_size(HTTP2_WINDOW_BYTES);
+        let fresh = builder.pool_max_idle_per_host(0).build(connector.clone());
+        let pool = builder.pool_max_idle_per_host(MAX_IDLE_CONNECTIONS);
+        Ok(Self {
+            pool: pool.build(connector),
+            fresh,
+            proxies,
+        })
     }
 
     /// Sends a request to its absolute address and waits for the head of the answer. Dropping
@@ -80,14 +92,22 @@ impl HttpClient {
     ) -> Result<Response<Incoming>, ProviderError> {
         check(request.uri())?;
         self.add_headers(&mut request);
+        let mut connections = &self.pool;
         let mut n_sent = 0;
         loop {
             n_sent += 1;
-            let error = match self.pool.request(request.clone()).await {
-                Ok(response) => return Ok(response),
+            let error = match connections.request(request.clone()).await {
+                Ok(response) => {
+                    if let Some(answered) = response.extensions().get::<Answered>() {
+                        answered.set();
+                    }
+                    return Ok(response);
+                }
                 Err(error) => error,
             };
-            if n_sent > MAX_RESENT || !is_untouched(&error) {
+            if n_sent <= MAX_RESENT && was_kept_too_long(&error) {
+                connections = &self.fresh;
+            } else if n_sent > MAX_RESENT || !is_untouched(&error) {
                 return Err(transport_error(&error));
             }
         }
@@ -126,6 +146,44 @@ fn check(to: &Uri) -> Result<(), ProviderError> {
     Ok(())
 }
 
+/// The proxies of the environment, else the system's.
+fn proxies() -> Matcher {
+    // The matcher would except names only, not addresses.
+    let no_proxy = ["NO_PROXY", "no_proxy"].map(std::env::var);
+    match no_proxy.iter().flatten().any(|value| value.trim() == "*") {
+        true => Matcher::builder().build(),
+        false => Matcher::from_system(),
+    }
+}
+
+/// True if the connection had served others before, and broke before a byte of this answer:
+/// the server, or what stands between, had most likely dropped it unseen (RFC 9112 section
+/// 9.3.1).
+fn was_kept_too_long(error: &legacy::Error) -> bool {
+    let mut about = Extensions::new();
+    if let Some(connection) = error.connect_info() {
+        connection.get_extras(&mut about);
+    }
+    about.get().is_some_and(Answered::get) && causes(error).any(is_lost)
+}
+
+fn is_lost(cause: &(dyn Error + 'static)) -> bool {
+    if let Some(error) = cause.downcast_ref::<hyper::Error>() {
+        return error.is_incomplete_message() || error.is_closed() || error.is_canceled();
+    }
+    let io = cause.downcast_ref::<io::Error>();
+    io.is_some_and(|error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::NotConnected
+                | io::ErrorKind::UnexpectedEof
+        )
+    })
+}
+
 /// True if an HTTP/2 server says that it has done nothing about the request: it is going
 /// away, or has too much to do (RFC 9113 sections 6.8 and 8.7).
 fn is_untouched(error: &legacy::Error) -> bool {
@@ -162,7 +220,11 @@ pub(crate) fn transport_error(error: &(dyn Error + 'static)) -> ProviderError {
             let message = "no connection within the deadline";
             return ProviderError::new(ErrorKind::TimeoutConnect, message);
         }
-        let connect = ProviderError::new(ErrorKind::Connect, format!("cannot connect: {cause}"));
+        let proxy = causes(error).find_map(|cause| cause.downcast_ref::<ProxyError>());
+        let through = proxy.map(|proxy| format!(" through the proxy {}", proxy.at));
+        let through = through.unwrap_or_default();
+        let message = format!("cannot connect{through}: {cause}");
+        let connect = ProviderError::new(ErrorKind::Connect, message);
         return match causes(error).any(is_untrusted) {
             true => connect.without_retry(),
             false => connect,

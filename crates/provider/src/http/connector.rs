@@ -2,6 +2,7 @@
 //! asks for it.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,12 +11,12 @@ use std::{fmt, io};
 use futures_util::future::BoxFuture;
 use hyper::Uri;
 use hyper::header::{HeaderMap, PROXY_AUTHORIZATION, USER_AGENT};
-use hyper::http::uri::Scheme;
+use hyper::http::uri::{Authority, Scheme};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
-use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use rustls::ClientConfig;
 use rustls_platform_verifier::ConfigVerifierExt;
 use tokio::time::timeout;
@@ -74,6 +75,13 @@ impl Connector {
         let Some(proxy) = self.proxies.intercept(&to) else {
             return Ok(Stream::new(self.direct.call(to).await?));
         };
+        let at = proxy.uri().authority().map(Authority::as_str);
+        let at = at.unwrap_or_default().to_owned();
+        let connected = self.through(proxy, to).await;
+        connected.map_err(|source| ProxyError { at, source }.into())
+    }
+
+    async fn through(mut self, proxy: Intercept, to: Uri) -> Result<Stream, BoxError> {
         if !matches!(proxy.uri().scheme_str(), Some("http" | "https")) {
             let scheme = proxy.uri().scheme_str().unwrap_or_default().to_owned();
             return Err(UnknownProxy { scheme }.into());
@@ -109,6 +117,26 @@ impl fmt::Display for UnknownProxy {
 }
 
 impl std::error::Error for UnknownProxy {}
+
+/// There is no way through the proxy for an address.
+#[derive(Debug)]
+pub(super) struct ProxyError {
+    /// Its host and port.
+    pub(super) at: String,
+    source: BoxError,
+}
+
+impl fmt::Display for ProxyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the proxy {} is no way", self.at)
+    }
+}
+
+impl std::error::Error for ProxyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.source)
+    }
+}
 
 /// One for the process: it holds the system's certificates.
 fn tls() -> Result<Arc<ClientConfig>, ProviderError> {
@@ -150,6 +178,21 @@ pub(super) struct Stream {
     io: Pin<Box<dyn Io>>,
     /// It goes to a proxy that is to send the request on.
     is_proxied: bool,
+    answered: Answered,
+}
+
+/// Whether an answer has come over a connection.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Answered(Arc<AtomicBool>);
+
+impl Answered {
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 trait Io: Read + Write + Connection + Send {}
@@ -161,13 +204,15 @@ impl Stream {
         Self {
             io: Box::pin(io),
             is_proxied: false,
+            answered: Answered::default(),
         }
     }
 }
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        self.io.connected().proxy(self.is_proxied)
+        let connected = self.io.connected().proxy(self.is_proxied);
+        connected.extra(self.answered.clone())
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::Response;
 use hyper::body::Incoming;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use twopass_wire::fault::Fault;
 
 pub(crate) use body::Body;
@@ -26,6 +26,8 @@ use crate::{ErrorKind, ProviderError};
 
 /// The most bytes of an error body that are read.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
+/// Time for an error body.
+const ERROR_BODY_TIME: Duration = Duration::from_secs(2);
 
 /// A moment and what passing it means.
 #[derive(Debug, Clone, Copy)]
@@ -113,20 +115,22 @@ impl Alarm {
 }
 
 /// The fault of a response whose status is not a success, and its body, cut.
-pub(crate) async fn status_fault(
-    response: Response<Incoming>,
-) -> Result<(Fault, Vec<u8>), ProviderError> {
+pub(crate) async fn status_fault(response: Response<Incoming>) -> (Fault, Vec<u8>) {
     let status = response.status().as_u16();
     let headers = response.headers().clone();
     let mut text = Vec::new();
-    let mut body = Body::new(response)?;
-    // A body that breaks off still has its status.
-    while let Ok(Some(chunk)) = body.chunk().await {
-        text.extend_from_slice(&chunk);
-        if text.len() >= MAX_ERROR_BODY_BYTES {
-            text.truncate(MAX_ERROR_BODY_BYTES);
-            break;
-        }
+    // A body that breaks off, takes its time or cannot be read still has its status.
+    if let Ok(mut body) = Body::new(response) {
+        let read = async {
+            while let Ok(Some(chunk)) = body.chunk().await {
+                text.extend_from_slice(&chunk);
+                if text.len() >= MAX_ERROR_BODY_BYTES {
+                    text.truncate(MAX_ERROR_BODY_BYTES);
+                    break;
+                }
+            }
+        };
+        let _ = timeout(ERROR_BODY_TIME, read).await;
     }
     let headers = headers
         .iter()
@@ -137,7 +141,7 @@ pub(crate) async fn status_fault(
     if !fault.message.starts_with("HTTP ") {
         fault.message = format!("HTTP {status}: {}", fault.message);
     }
-    Ok((fault, text))
+    (fault, text)
 }
 
 #[cfg(test)]

@@ -86,6 +86,11 @@ fn a6_addresses_and_headers() {
             "https://h/api/v3/chat/completions",
             "https://h/api/v3/chat/completions",
         ),
+        (
+            "openai",
+            "http://h/chat/completions",
+            "http://h/chat/completions",
+        ),
         ("openai_responses", "http://h", "http://h/v1/responses"),
         ("anthropic", "http://h", "http://h/v1/messages"),
         ("ollama", "http://h:11434/v1", "http://h:11434/api/chat"),

@@ -1,11 +1,13 @@
 //! What goes wrong between a client and a chat service: each a typed error in bounded time
 //! and memory. Rows A7, B14, L11, L12.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use twopass_core::chat::Reply;
 use twopass_provider::config::{Config, Environment};
 use twopass_provider::{CallOptions, Delivery, ErrorKind, Provider, ProviderError};
@@ -61,6 +63,19 @@ async fn b14_faults_are_typed() {
         (error(429, "slow"), ErrorKind::RateLimited, true, ""),
         (error(500, "boom"), ErrorKind::UpstreamError, true, ""),
         (error(503, "later"), ErrorKind::Overloaded, true, ""),
+        (error(407, "proxy"), ErrorKind::Auth, false, ""),
+        (
+            error(503, "packed").with_header("content-encoding", "br"),
+            ErrorKind::Overloaded,
+            true,
+            "",
+        ),
+        (
+            Answer::new(503, "text/plain", "slow").then(wait.clone()),
+            ErrorKind::Overloaded,
+            true,
+            "",
+        ),
         (
             Answer::events([""; 0]).then(wait.clone()),
             ErrorKind::TimeoutFirstToken,
@@ -324,36 +339,78 @@ async fn b14_no_connection() {
     }
 }
 
-/// A stream that never ends is ended: by what it holds, packed or not, or by the deadline
-/// although there is always something to read.
-/// A connection that the server closed while it was idle costs the next turn nothing.
+/// What the first connection of a server does with its second request.
+#[derive(Clone, Copy, PartialEq)]
+enum Kept {
+    /// It was closed while it was idle.
+    Closed,
+    /// It is reset, as what forgot the connection on the way does.
+    Forgotten,
+}
+
+/// A kept connection that is of no use any more costs the next turn nothing.
 #[tokio::test]
-async fn b14_a_kept_connection_that_was_closed_is_not_used() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
+async fn b14_kept_connections_that_are_gone_cost_no_turn() {
+    for kept in [Kept::Closed, Kept::Forgotten] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let sent_again = Arc::new(AtomicBool::new(false));
+        let again = Arc::clone(&sent_again);
+        tokio::spawn(async move {
+            let (mut first, _) = listener.accept().await.unwrap();
+            read_request(&mut first).await;
+            answer(&mut first).await;
+            if kept == Kept::Forgotten {
+                read_request(&mut first).await;
+                first.set_zero_linger().unwrap();
+            }
+            drop(first);
+            let (mut second, _) = listener.accept().await.unwrap();
+            read_request(&mut second).await;
+            answer(&mut second).await;
+            // The third connection's first request is not sent again.
+            drop(second);
+            let (mut third, _) = listener.accept().await.unwrap();
+            read_request(&mut third).await;
+            third.set_zero_linger().unwrap();
+            drop(third);
+            let _ = listener.accept().await;
+            again.store(true, Ordering::Relaxed);
+        });
+        let yaml = format!(
+            "providers:\n  - name: c\n    provider_backend: openai\n    model_name: m\n    on_error: raise\n    api_config: {{base_url: 'http://{address}/v1', max_retries: 0}}\n"
+        );
+        let config = Config::parse(&yaml, "t.yaml", Environment::of_pairs([])).unwrap();
+        let provider = Provider::from_entry(&config, None).unwrap();
         for _ in 0..2 {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut seen = [0; 4096];
-            assert!(stream.read(&mut seen).await.unwrap() > 0);
-            let body = r#"{"choices":[{"message":{"content":"Par"},"finish_reason":"stop"}]}"#;
-            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
-            let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
-            stream.write_all(answer.as_bytes()).await.unwrap();
+            let reply = ask(&provider, Delivery::Whole).await.unwrap();
+            assert_eq!(reply.content, "Hi");
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-    });
-    let yaml = format!(
-        "providers:\n  - name: c\n    provider_backend: openai\n    model_name: m\n    on_error: raise\n    api_config: {{base_url: 'http://{address}/v1', max_retries: 0}}\n"
-    );
-    let config = Config::parse(&yaml, "t.yaml", Environment::of_pairs([])).unwrap();
-    let provider = Provider::from_entry(&config, None).unwrap();
-    for _ in 0..2 {
-        let reply = ask(&provider, Delivery::Whole).await.unwrap();
-        assert_eq!(reply.content, "Par");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let error = ask(&provider, Delivery::Whole).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StreamTruncated, "{error:?}");
+        assert!(!sent_again.load(Ordering::Relaxed));
     }
 }
 
+async fn read_request(stream: &mut TcpStream) {
+    let mut seen = Vec::new();
+    // The body's last bytes.
+    while !seen.ends_with(b"}") {
+        assert!(stream.read_buf(&mut seen).await.unwrap() > 0);
+    }
+}
+
+async fn answer(stream: &mut TcpStream) {
+    let body = whole().body();
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+    let head = format!("{head}content-length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&body).await.unwrap();
+}
+
+/// A stream that never ends is ended: by what it holds, packed or not, or by the deadline
+/// although there is always something to read.
 #[tokio::test]
 async fn b14_endless_streams_are_bounded() {
     use std::io::Write as _;

@@ -124,23 +124,45 @@ async fn requests_go_through_the_proxies_of_the_environment() {
     assert!(inside.starts_with("service: POST /v1/chat/completions HTTP/1.1"));
     assert!(!inside.contains("proxy-authorization"), "{inside}");
 
-    let socks = [
-        ("https_proxy", "socks5://127.0.0.1:9"),
-        ("PROXY_KIND", "socks"),
-    ];
-    run_again(name, folder.path(), &socks).await;
+    for (kind, proxy, no_proxy) in [
+        ("socks", "socks5://127.0.0.1:9", ""),
+        ("dead", "http://user:pass@127.0.0.1:9", ""),
+        ("excepted", "http://127.0.0.1:9", "*"),
+    ] {
+        let variables = [
+            ("https_proxy", proxy),
+            ("no_proxy", no_proxy),
+            ("PROXY_KIND", kind),
+        ];
+        run_again(name, folder.path(), &variables).await;
+    }
 }
 
 /// What the second run asks.
 async fn requests() {
-    let secret = ask("https://service.test/v1").await;
-    if std::env::var("PROXY_KIND").unwrap() == "socks" {
-        let error = secret.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config, "{error:?}");
-        let told = "a proxy must be an `http` or `https` one, got `socks5`";
+    let kind = std::env::var("PROXY_KIND").unwrap();
+    let told = match kind.as_str() {
+        "socks" => "a proxy must be an `http` or `https` one, got `socks5`",
+        "dead" => "cannot connect through the proxy 127.0.0.1:9: ",
+        _ => "(127.0.0.2:9)",
+    };
+    if kind != "http" {
+        let error = ask("https://127.0.0.2:9/v1").await.unwrap_err();
+        let expect = match kind.as_str() {
+            "socks" => ErrorKind::Config,
+            _ => ErrorKind::Connect,
+        };
+        assert_eq!(error.kind(), expect, "{error:?}");
         assert!(error.message().contains(told), "{error:?}");
+        assert_eq!(
+            kind == "dead",
+            error.message().contains("proxy 127"),
+            "{error:?}"
+        );
+        assert!(!error.message().contains("pass"), "{error:?}");
         return;
     }
+    let secret = ask("https://service.test/v1").await;
     assert_eq!(secret.unwrap().content, "Par");
     let plain = ask("http://service.test/v1").await;
     assert_eq!(plain.unwrap().content, "Par");

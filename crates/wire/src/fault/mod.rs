@@ -398,7 +398,8 @@ fn kind_of(names: &str, message: &str, status: Option<u16>) -> FaultKind {
 
 fn by_status(status: u16, by_name: Option<FaultKind>) -> FaultKind {
     match status {
-        401 | 403 => FaultKind::Auth,
+        // 407: a proxy on the way, whose login is the operator's too.
+        401 | 403 | 407 => FaultKind::Auth,
         402 => FaultKind::QuotaExhausted,
         404 => FaultKind::NotFound,
         429 => FaultKind::RateLimited,
