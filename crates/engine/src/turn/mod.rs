@@ -32,7 +32,7 @@ use crate::stream::Sender;
 use crate::vocab::Vocab;
 use crate::{Error, ErrorKind, TokenId};
 use ending::Ending;
-use text::{Text, is_visible, opens_thought};
+use text::{Text, is_blank, is_visible, opens_thought};
 
 /// Tokens refused in a row at one point before the turn is given up.
 const REDRAW_LIMIT: usize = 256;
@@ -437,7 +437,7 @@ impl Turn {
                 Verdict::End
             });
         }
-        if self.must_show() && piece.trim_ascii().is_empty() {
+        if self.must_show() && is_blank(piece) {
             return Ok(Verdict::Redraw);
         }
         if !self.is_answered

@@ -1,9 +1,11 @@
 //! The text side of a turn: bytes to characters, stop strings, what may still be taken back.
 
 use std::collections::VecDeque;
+use std::sync::LazyLock;
 
 use twopass_core::chat::TokenLogprob;
 use twopass_core::control::Phase;
+use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::text::{StopMatcher, Utf8Assembler};
 
 use crate::TokenId;
@@ -93,27 +95,50 @@ impl Text {
     }
 }
 
-const OPENING: [&[u8]; 2] = [b"<thinking>", b"<think>"];
-const CLOSING: [&[u8]; 2] = [b"</thinking>", b"</think>"];
+/// The tags that answers are read with.
+static TAGS: LazyLock<ReasoningSyntax> = LazyLock::new(ReasoningSyntax::auto);
 
 /// True if an answer that begins so shows something: more than white space, stray closing tags
 /// and an opening one, whole or unfinished.
 pub(super) fn is_visible(head: &[u8]) -> bool {
+    let Some(head) = whole_characters(head) else {
+        return true;
+    };
     let rest = without_closing(head);
-    let mut tags = OPENING.iter().chain(&CLOSING);
+    let mut tags = TAGS
+        .pairs
+        .iter()
+        .flat_map(|pair| pair.open.iter().chain(&pair.close));
     !rest.is_empty() && !tags.any(|tag| tag.starts_with(rest))
 }
 
 /// True if an answer that begins so is a second thought: nobody would see what follows.
 pub(super) fn opens_thought(head: &[u8]) -> bool {
-    let rest = without_closing(head);
-    OPENING.iter().any(|tag| rest.starts_with(tag))
+    let rest = whole_characters(head).map_or("", without_closing);
+    let mut tags = TAGS.pairs.iter().flat_map(|pair| &pair.open);
+    tags.any(|tag| rest.starts_with(tag))
 }
 
-fn without_closing(head: &[u8]) -> &[u8] {
-    let mut rest = head.trim_ascii_start();
-    while let Some(tag) = CLOSING.iter().find(|tag| rest.starts_with(tag)) {
-        rest = rest[tag.len()..].trim_ascii_start();
+/// True if these bytes are white space.
+pub(super) fn is_blank(piece: &[u8]) -> bool {
+    std::str::from_utf8(piece).is_ok_and(|piece| piece.trim().is_empty())
+}
+
+/// The text up to a character that has not ended; `None` if it is none: what stands for
+/// broken bytes is seen.
+fn whole_characters(bytes: &[u8]) -> Option<&str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) if error.error_len().is_some() => None,
+        Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).ok(),
+    }
+}
+
+fn without_closing(head: &str) -> &str {
+    let mut rest = head.trim_start();
+    let closing = || TAGS.pairs.iter().flat_map(|pair| &pair.close);
+    while let Some(behind) = closing().find_map(|tag| rest.strip_prefix(tag.as_str())) {
+        rest = behind.trim_start();
     }
     rest
 }
@@ -134,6 +159,9 @@ mod tests {
             ("<t", false),
             ("\n<think>", false),
             ("<thinks", true),
+            ("\u{a0}\u{3000}\n", false),
+            ("[THINK]", false),
+            ("</reasoning>\n", false),
             ("<b", true),
             ("</think>a", true),
             (" a", true),
@@ -141,6 +169,9 @@ mod tests {
         for (head, expect) in rows {
             assert_eq!(is_visible(head.as_bytes()), expect, "{head:?}");
         }
+        // The first bytes of a wide space, and bytes that are no text.
+        assert!(!is_visible(b"\xe3\x80"));
+        assert!(is_visible(b"\xff"));
     }
 
     #[test]
@@ -148,6 +179,7 @@ mod tests {
         for (head, expect) in [
             ("<think", false),
             ("\n<think>", true),
+            ("\u{a0}<reasoning>", true),
             ("</think>\n<thinking>a", true),
             ("a <think>", false),
         ] {
