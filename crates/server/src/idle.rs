@@ -78,6 +78,11 @@ impl Seat {
         self.0.leave.notified().await;
     }
 
+    /// True if no request is being answered.
+    pub(crate) fn waits(&self) -> bool {
+        self.0.number().is_some()
+    }
+
     /// A request came. Until the last clone of the answer is dropped nobody takes the place.
     pub(crate) fn works(&self) -> Working {
         self.0.stop_waiting();

@@ -175,6 +175,8 @@ async fn serve_connection(
             // where that was possible.
             _ = connection.as_mut() => return,
             Some(ending) = endings.next() => match ending {
+                // A request of which no whole head came yet is not waited for.
+                Ending::Drains if seat.waits() => return,
                 Ending::Drains => connection.as_mut().graceful_shutdown(),
                 Ending::MustLeave | Ending::PeerClosed => return,
             },

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use twopass_core::chat::{Event, Request};
 use twopass_provider::config::BackendKind;
 use twopass_provider::{Backend, Provider, ProviderError, TurnItem, TurnStream};
@@ -287,6 +288,11 @@ async fn a_drain_lets_running_turns_end_and_takes_no_new_ones() {
     stream_call.begin_stream().await;
     stream_call.write(FIRST_EVENT).await;
     let head = streamed.head().await;
+    // Not waited for.
+    let mut half = tokio::net::TcpStream::connect(running.addr).await.unwrap();
+    half.write_all(b"POST /generate HTTP/1.1\r\nhost: ")
+        .await
+        .unwrap();
 
     running.shutdown.stop();
     tokio::time::sleep(Duration::from_millis(50)).await;
