@@ -215,7 +215,7 @@ fn retrying(server: &Server, retries: u32) -> Provider {
     let mut config = provider(server, "openai", "").config().clone();
     config.api.max_retries = retries;
     let backend = twopass_provider::backend::Chat::new(&config).unwrap();
-    Provider::new(config, std::sync::Arc::new(backend))
+    Provider::new(config, Arc::new(backend))
 }
 
 // Row L11: retryable kinds only, as long as the service says, never after output, never
