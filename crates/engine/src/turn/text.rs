@@ -112,11 +112,15 @@ pub(super) fn is_visible(head: &[u8]) -> bool {
     !rest.is_empty() && !tags.any(|tag| tag.starts_with(rest))
 }
 
-/// True if an answer that begins so is a second thought: nobody would see what follows.
+/// So much of an opening tag tells it from other markup: `<thi`.
+const TELLING_BYTES: usize = 4;
+
+/// True if an answer that begins so is a second thought, which nobody would see. A tag is seen
+/// before it is whole: kept from its last token only, a model writes one that is none.
 pub(super) fn opens_thought(head: &[u8]) -> bool {
     let rest = whole_characters(head).map_or("", without_closing);
     let mut tags = TAGS.pairs.iter().flat_map(|pair| &pair.open);
-    tags.any(|tag| rest.starts_with(tag))
+    tags.any(|tag| rest.starts_with(tag) || (rest.len() >= TELLING_BYTES && tag.starts_with(rest)))
 }
 
 /// True if these bytes are white space.
@@ -175,9 +179,11 @@ mod tests {
     }
 
     #[test]
-    fn a_second_thought_is_seen_when_its_tag_is_whole() {
+    fn a_second_thought_is_seen_at_the_begin_of_its_tag() {
         for (head, expect) in [
-            ("<think", false),
+            ("<t", false),
+            ("<this", false),
+            ("<think", true),
             ("\n<think>", true),
             ("\u{a0}<reasoning>", true),
             ("</think>\n<thinking>a", true),
