@@ -430,8 +430,7 @@ impl Turn {
             }
         }
         if ends_turn {
-            let must_answer = !self.is_answered && !self.source.is_script();
-            return Ok(if must_answer {
+            return Ok(if self.owes_answer() {
                 Verdict::Redraw
             } else {
                 Verdict::End
@@ -440,10 +439,7 @@ impl Turn {
         if self.must_show() && is_blank(piece) {
             return Ok(Verdict::Redraw);
         }
-        if !self.is_answered
-            && !self.source.is_script()
-            && opens_thought(&[&self.head, piece].concat())
-        {
+        if self.owes_answer() && opens_thought(&[&self.head, piece].concat()) {
             return Ok(Verdict::Redraw);
         }
         Ok(Verdict::Take)
@@ -454,9 +450,12 @@ impl Turn {
         let is_last = self
             .max_tokens
             .is_some_and(|cap| self.counts.answer + 1 >= cap);
-        !self.is_answered
-            && !self.source.is_script()
-            && (is_last || self.counts.answer >= BLANK_LIMIT)
+        self.owes_answer() && (is_last || self.counts.answer >= BLANK_LIMIT)
+    }
+
+    /// True until the answer behind a thought has shown something; a script shows what it says.
+    fn owes_answer(&self) -> bool {
+        !self.is_answered && !self.source.is_script()
     }
 
     fn take(&mut self, token: TokenId, vocab: &Vocab, out: &Sender) -> Result<(), Error> {

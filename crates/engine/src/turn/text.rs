@@ -95,7 +95,7 @@ impl Text {
     }
 }
 
-/// The tags that answers are read with.
+/// The tags that answers are read with by default.
 static TAGS: LazyLock<ReasoningSyntax> = LazyLock::new(ReasoningSyntax::auto);
 
 /// True if an answer that begins so shows something: more than white space, stray closing tags
