@@ -144,7 +144,7 @@ impl Exits {
         while !rule.may_end()? {
             let mut step = match rule.forced() {
                 Forced::Token(token) => vec![token],
-                Forced::Text(text) => vocab.tokenize_literal(&text)?,
+                Forced::Text(text) => vocab.tokenize_written(&text)?,
                 Forced::Nothing => Vec::new(),
             };
             let n_valid = rule.n_allowed(&step, vocab)?;

@@ -179,11 +179,19 @@ impl Vocab {
         Ok(tokens)
     }
 
-    /// The tokens of a text in which nothing is a control token.
-    pub(crate) fn tokenize_literal(&self, text: &str) -> Result<Vec<TokenId>, Error> {
+    /// Tokens of a text as a model writes it: a marker such as `<tool_call>` is the one token
+    /// that the model knows it by, and nothing is a control token.
+    pub(crate) fn tokenize_written(&self, text: &str) -> Result<Vec<TokenId>, Error> {
         let mut tokens = Vec::new();
-        self.literal_into(text, false, &mut tokens)?;
+        self.tokenize_into(text, false, false, &mut tokens)?;
         Ok(tokens)
+    }
+
+    /// True for a marker that is the same token whatever follows it.
+    pub(crate) fn is_whole_marker(&self, token: TokenId) -> bool {
+        let piece = self.piece(token);
+        let is_longer = |marker: &Vec<u8>| marker.len() > piece.len() && marker.starts_with(piece);
+        self.is_marker(token) && !self.markers[usize::from(piece[0])].iter().any(is_longer)
     }
 
     fn starts_with_token(&self, prompt: &Prompt, token: TokenId) -> bool {

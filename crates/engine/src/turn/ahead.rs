@@ -28,9 +28,9 @@ impl Turn {
             Forced::Nothing => return Ok(false),
             Forced::Token(token) => vec![token],
             Forced::Text(text) => {
-                let mut tokens = vocab.tokenize_literal(&text)?;
+                let mut tokens = vocab.tokenize_written(&text)?;
                 // The last one may go on beyond what is certain.
-                tokens.pop();
+                let _ = tokens.pop_if(|token| !vocab.is_whole_marker(*token));
                 spelled(&text, tokens, vocab)
             }
         };

@@ -282,6 +282,50 @@ fn m5_e18_forced_calls_in_every_dialect_are_read_back() {
     assert!(n_dialects >= 28, "{n_dialects}");
 }
 
+/// What is forced is spelled as the model would write it: else it reads a call of its own that
+/// looks like none that it was trained on.
+#[test]
+fn m5_forced_markers_are_the_tokens_that_the_model_knows() {
+    let Alone { engine, .. } = &qwen3();
+    let text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+    let mut free = request(chat("Call it."), 60);
+    free.recite = Some(text.to_owned());
+    let free = run(engine, free);
+    let mut bound = request(chat("Call it."), 60);
+    bound.grammar = grammar(&format!("start: {}", serde_json::json!(text)));
+    let bound = run(engine, bound);
+    assert_eq!([&free.answer, &bound.answer], [text, text]);
+    assert_eq!(bound.n_tokens, free.n_tokens);
+}
+
+/// Models end a line behind a call and then their turn: that is no promise of another call.
+#[test]
+fn m5_several_calls_may_end_behind_a_line() {
+    let Alone { engine, .. } = &qwen3();
+    let row = dialect("hermes").unwrap();
+    let tools = two_tools();
+    let format = CallFormat::new(row).unwrap();
+    let lark = format.grammar(&tools, &ToolChoice::Required, true).unwrap();
+    let call =
+        "<tool_call>\n{\"name\": \"lights.set\", \"arguments\": {\"room\": \"c\"}}\n</tool_call>";
+    let texts = [
+        (1, call.to_owned()),
+        (1, format!("{call}\n")),
+        (2, format!("{call}\n{call}")),
+    ];
+    for (n_calls, text) in texts {
+        let mut turn = request(chat("Call it."), 240);
+        turn.recite = Some(text.clone());
+        turn.grammar = grammar(&lark);
+        let seen = run(engine, turn);
+        assert_eq!(*seen.stop(), StopReason::EndTurn);
+        assert_eq!(seen.answer, text);
+        let reply = parsed(row, &tools, &text);
+        assert_eq!(reply.tool_calls.len(), n_calls, "{text}");
+        assert_eq!(reply.content, "", "{text}");
+    }
+}
+
 #[test]
 fn m5_a_schema_that_cannot_bind_is_refused_with_a_reason() {
     let Alone { engine, .. } = &qwen3();
