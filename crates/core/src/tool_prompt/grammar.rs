@@ -149,7 +149,12 @@ impl<'a> CallFormat<'a> {
         let frame = &self.frame;
         let more = if is_parallel {
             let between = self.literal(frame.between);
-            format!(" ({between} call){{0,{}}}", MAX_CONSTRAINED_CALLS - 1)
+            // A line's end behind the last call promises no other one.
+            let last = match frame.end.is_empty() && frame.between == "\n" {
+                true => " \"\\n\"?",
+                false => "",
+            };
+            format!(" ({between} call){{0,{}}}{last}", MAX_CONSTRAINED_CALLS - 1)
         } else {
             String::new()
         };
