@@ -124,7 +124,10 @@ impl CallOptions {
     #[must_use]
     pub fn from_wire(wire: WireRequest) -> (Vec<Message>, Self) {
         let WireRequest {
-            thinking, request, ..
+            thinking,
+            asks_for_several_calls,
+            request,
+            ..
         } = wire;
         let asked = match &thinking {
             core::Thinking::Default => Thinking::ByConfig,
@@ -151,7 +154,9 @@ impl CallOptions {
             stop: (!request.stop.is_empty()).then_some(request.stop),
             tools: request.tools,
             tool_choice: request.tool_choice,
-            parallel_tool_calls: (!request.parallel_tool_calls).then_some(false),
+            // What only the format says is no wish of the caller's.
+            parallel_tool_calls: (asks_for_several_calls || !request.parallel_tool_calls)
+                .then_some(request.parallel_tool_calls),
             template_kwargs: request.template_kwargs,
             response_format: request.response_format,
             hosted_tools: request.hosted_tools,
@@ -474,5 +479,45 @@ impl BackendKind {
             TwoPassMode::Off => false,
             TwoPassMode::Auto => self.continues_exactly(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use twopass_wire::{anthropic_messages, openai_chat, openai_responses};
+
+    use super::*;
+
+    /// A demanded call is one call, unless the caller asks for several in so many words.
+    #[test]
+    fn several_calls_are_the_callers_wish() {
+        let chat = |more: &str| {
+            let body =
+                format!(r#"{{"model":"m","messages":[{{"role":"user","content":"Hi"}}]{more}}}"#);
+            openai_chat::decode_request(body.as_bytes()).unwrap()
+        };
+        let responses = |more: &str| {
+            let body = format!(r#"{{"model":"m","input":"Hi"{more}}}"#);
+            openai_responses::decode_request(body.as_bytes()).unwrap()
+        };
+        let messages = |more: &str| {
+            let body = format!(
+                r#"{{"model":"m","max_tokens":9,"messages":[{{"role":"user","content":"Hi"}}],"tool_choice":{{"type":"any"{more}}}}}"#
+            );
+            anthropic_messages::decode_request(body.as_bytes()).unwrap()
+        };
+        let said = |wire: WireRequest| CallOptions::from_wire(wire).1.parallel_tool_calls;
+        for (word, expect) in [("", None), ("true", Some(true)), ("false", Some(false))] {
+            let more = match word {
+                "" => String::new(),
+                word => format!(r#","parallel_tool_calls":{word}"#),
+            };
+            assert_eq!(said(chat(&more)), expect, "{more}");
+            assert_eq!(said(responses(&more)), expect, "{more}");
+        }
+        let off = |word: &str| format!(r#","disable_parallel_tool_use":{word}"#);
+        assert_eq!(said(messages("")), None);
+        assert_eq!(said(messages(&off("false"))), Some(true));
+        assert_eq!(said(messages(&off("true"))), Some(false));
     }
 }

@@ -22,6 +22,8 @@ pub struct WireRequest {
     pub continue_final: bool,
     /// How many answers are wanted; 1 or more.
     pub n: u32,
+    /// True: the body itself says that several calls may come; a demanded call is one call else.
+    pub asks_for_several_calls: bool,
     /// Whether the provider is to keep the answer; `None` = its default.
     pub store: Option<bool>,
     /// The stored answer that this request goes on from.
@@ -44,6 +46,7 @@ impl WireRequest {
             thinking: Thinking::Default,
             continue_final: false,
             n: 1,
+            asks_for_several_calls: false,
             store: None,
             previous_response_id: None,
             extra: Vec::new(),

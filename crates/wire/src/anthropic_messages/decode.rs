@@ -45,7 +45,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
     let mut request = Request {
         tools,
         tool_choice,
-        parallel_tool_calls,
+        parallel_tool_calls: parallel_tool_calls.unwrap_or(true),
         budget: TurnBudget::OnePass {
             max_tokens: fields.cap("max_tokens", 1)?,
         },
@@ -64,6 +64,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
     let mut wire = WireRequest::new(fields.text("model")?.unwrap_or_default(), request);
     wire.stream = fields.boolean("stream")?.unwrap_or(false);
     wire.include_usage = true;
+    wire.asks_for_several_calls = parallel_tool_calls == Some(true);
     wire.thinking = read_thinking(&fields)?;
     if let Some(raw) = fields.raw("output_config") {
         let output = Fields::read("output_config", raw)?;
@@ -77,13 +78,16 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
     Ok(wire)
 }
 
-fn read_tool_choice(fields: &Fields<'_>) -> Result<(ToolChoice, bool), BadRequest> {
+/// The choice, and whether several calls may come, if it says so.
+fn read_tool_choice(fields: &Fields<'_>) -> Result<(ToolChoice, Option<bool>), BadRequest> {
     let Some(raw) = fields.raw("tool_choice") else {
-        return Ok((ToolChoice::Auto, true));
+        return Ok((ToolChoice::Auto, None));
     };
     let choice =
         Lenient::read(raw).ok_or_else(|| fields.fault("tool_choice", "an object with a `type`"))?;
-    let parallel = !choice.flag("disable_parallel_tool_use").unwrap_or(false);
+    let parallel = choice
+        .flag("disable_parallel_tool_use")
+        .map(|is_off| !is_off);
     let parsed = match choice.text("type").as_deref() {
         Some("auto") => ToolChoice::Auto,
         Some("any") => ToolChoice::Required,

@@ -338,6 +338,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
         sampling.repeat_penalty = fields.float("repetition_penalty")?;
     }
     let (messages, is_prefix) = read_messages(&fields)?;
+    let parallel_tool_calls = fields.boolean("parallel_tool_calls")?;
     let continue_final = fields.boolean("continue_final_message")?.unwrap_or(false) || is_prefix;
     Ok(WireRequest {
         model: fields.text("model")?.unwrap_or_default(),
@@ -346,13 +347,14 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
         thinking: read_thinking(&fields)?,
         continue_final,
         n: fields.cap("n", 1)?.unwrap_or(1),
+        asks_for_several_calls: parallel_tool_calls == Some(true),
         store: fields.boolean("store")?,
         previous_response_id: None,
         extra: Vec::new(),
         request: Request {
             tools,
             tool_choice: tool_choice.unwrap_or_default(),
-            parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
+            parallel_tool_calls: parallel_tool_calls.unwrap_or(true),
             budget: TurnBudget::OnePass { max_tokens },
             sampling,
             logprobs: logprobs::read_switch(&fields)?,

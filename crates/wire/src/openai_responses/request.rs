@@ -264,11 +264,12 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
         .raw("text")
         .map(|raw| Fields::read("text", raw))
         .transpose()?;
+    let parallel_tool_calls = fields.boolean("parallel_tool_calls")?;
     let request = Request {
         tools,
         tool_choice,
         hosted_tools,
-        parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
+        parallel_tool_calls: parallel_tool_calls.unwrap_or(true),
         budget: TurnBudget::OnePass {
             max_tokens: fields.cap("max_output_tokens", 1)?,
         },
@@ -283,6 +284,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
     let mut wire = WireRequest::new(fields.text("model")?.unwrap_or_default(), request);
     wire.stream = fields.boolean("stream")?.unwrap_or(false);
     wire.include_usage = true;
+    wire.asks_for_several_calls = parallel_tool_calls == Some(true);
     wire.thinking = read_thinking(&fields)?;
     wire.store = fields.boolean("store")?;
     wire.previous_response_id = previous_response_id;
