@@ -3,8 +3,12 @@
 use secrecy::{ExposeSecret, SecretString};
 use twopass_core::tool_parser::CustomDialect;
 
-use super::types::{BackendKind, Config, ProviderConfig, TwoPassMode, UnterminatedThink};
+use super::types::{
+    BackendKind, Config, EngineConfig, ProviderConfig, TwoPassMode, UnterminatedThink,
+};
 use crate::plan::{DEFAULT_RESPONSE_TOKENS, DEFAULT_THINKING_TOKENS};
+
+const ENGINE_DEFAULT: &str = "(the engine's default)";
 
 /// One value of the effective configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,8 +163,9 @@ impl List<'_> {
         if !entry.fallbacks.is_empty() {
             self.put(&format!("{path}.fallbacks"), &entry.fallbacks.join(", "));
         }
-        if entry.backend != BackendKind::Embedded {
-            self.api(path, entry);
+        match entry.backend {
+            BackendKind::Embedded => self.engine(&format!("{path}.engine_config"), &entry.engine),
+            _ => self.api(path, entry),
         }
         self.generation(&format!("{path}.generation_config"), entry);
     }
@@ -210,6 +215,40 @@ impl List<'_> {
             &format!("{path}.api_config.max_retries"),
             &entry.api.max_retries.to_string(),
         );
+    }
+
+    fn engine(&mut self, path: &str, engine: &EngineConfig) {
+        for (name, value) in [
+            ("threads", engine.threads),
+            ("context_tokens", engine.context_tokens),
+            ("max_streams", engine.max_streams),
+            ("step_tokens", engine.step_tokens),
+            ("queue_len", engine.queue_len),
+            ("prompt_lookup_tokens", engine.prompt_lookup_tokens),
+            ("draft_tokens", engine.draft_tokens),
+        ] {
+            let value = value.map(|n| n.to_string());
+            self.put_or(&format!("{path}.{name}"), value, ENGINE_DEFAULT);
+        }
+        let cache_type = engine.cache_type.map(|kind| kind.as_str().to_owned());
+        self.put_or(&format!("{path}.cache_type"), cache_type, ENGINE_DEFAULT);
+        let flash_attention = engine.flash_attention.map(|on| on.to_string());
+        self.put_or(
+            &format!("{path}.flash_attention"),
+            flash_attention,
+            ENGINE_DEFAULT,
+        );
+        let session = engine.session_path.as_ref();
+        let session = session.map(|path| path.display().to_string());
+        self.put_or(&format!("{path}.session_path"), session, "none");
+        let draft_model = engine.draft_model.clone();
+        self.put_or(&format!("{path}.draft_model"), draft_model, "none");
+        let lora = engine.lora.iter();
+        let lora: Vec<_> = lora
+            .map(|(name, file)| format!("{name}: {}", file.display()))
+            .collect();
+        let lora = (!lora.is_empty()).then(|| lora.join(", "));
+        self.put_or(&format!("{path}.lora"), lora, "none");
     }
 
     fn generation(&mut self, path: &str, entry: &ProviderConfig) {
