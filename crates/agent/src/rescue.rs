@@ -58,7 +58,7 @@ pub(crate) fn rescue(
     reply.invalid_tool_calls = found.invalid_tool_calls;
     reply.diagnostics.push(Diagnostic::new(
         DiagnosticKind::Degraded,
-        "the service took a call for text; it was read by its dialect",
+        "a call was left in the text; it was read by its dialect",
     ));
     if reply.stop_reason != StopReason::Length {
         reply.stop_reason = StopReason::ToolCalls;
