@@ -25,6 +25,8 @@ pub struct Fresh {
     pub default_provider: Option<String>,
     /// See [`crate::ServerOptions::keys_file`].
     pub keys_file: Option<PathBuf>,
+    /// The keys that have changed and that only the next start follows.
+    pub at_next_start: Vec<String>,
 }
 
 /// How a server that is told to reads its configuration again.
@@ -115,9 +117,7 @@ pub(crate) async fn reload_on_signal(live: &Live, reload: Reload) -> std::io::Re
         let read: Arc<ReadFresh> = read.into();
         while hangup.recv().await.is_some() {
             match again(live, &read).await {
-                Ok(names) => say(&format!(
-                    "the configuration was read again, serving: {names}"
-                )),
+                Ok(what) => say(&format!("the configuration was read again, {what}")),
                 Err(why) => say(&format!("the configuration stays as it was: {why}")),
             }
         }
@@ -130,16 +130,21 @@ pub(crate) async fn reload_on_signal(live: &Live, reload: Reload) -> std::io::Re
     }
 }
 
-/// The names of those who are served now.
+/// Who is served now, and what is not followed, in words.
 #[cfg(unix)]
 async fn again(live: &Live, read: &Arc<ReadFresh>) -> Result<String, String> {
     let (running, read) = (live.now(), Arc::clone(read));
     let fresh = tokio::task::spawn_blocking(move || read(running.models.providers()));
     let fresh = fresh.await.map_err(|_| "reading it failed".to_owned())??;
+    let later = match fresh.at_next_start.as_slice() {
+        [] => String::new(),
+        keys => format!("; `{}` from the next start on", keys.join("`, `")),
+    };
     live.replace(fresh)
         .await
         .map_err(|error| error.to_string())?;
     let served = live.now();
     let names = served.models.providers().iter().map(Provider::name);
-    Ok(names.collect::<Vec<_>>().join(", "))
+    let names = names.collect::<Vec<_>>().join(", ");
+    Ok(format!("serving: {names}{later}"))
 }

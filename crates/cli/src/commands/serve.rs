@@ -45,7 +45,11 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
     let providers = Provider::from_entries(&config, &names(&config, &args))?;
     let providers = with_tools(providers, own_tools.as_ref());
     let reload = Reload {
-        read: read_again(shared.clone(), args, own_tools.clone()),
+        read: read_again(
+            shared.clone(),
+            args,
+            (own_tools.clone(), fixed_settings(&config)),
+        ),
         say: Box::new(say),
     };
     let as_json = shared.json;
@@ -160,9 +164,33 @@ async fn pull(config: &Config, args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a running server does not follow: key and value, in order.
+fn fixed_settings(config: &Config) -> Vec<(String, String)> {
+    let all = config.settings().into_iter();
+    all.filter(|row| row.key.starts_with("server.") && row.key != "server.keys_file")
+        .map(|row| (row.key, row.value))
+        .collect()
+}
+
+/// The keys whose values differ.
+fn changed(before: &[(String, String)], after: &[(String, String)]) -> Vec<String> {
+    let only_in = |some: &[(String, String)], others: &[(String, String)]| {
+        let rows = some.iter().filter(|row| !others.contains(row));
+        rows.map(|(key, _)| key.clone()).collect::<Vec<_>>()
+    };
+    let mut keys = [only_in(before, after), only_in(after, before)].concat();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
 /// Reads the configuration as these flags ask for it. Nothing is pulled, and the server's own
-/// tools stay those of the start.
-fn read_again(shared: Shared, args: ServeArgs, own_tools: Option<OwnTools>) -> Box<ReadFresh> {
+/// tools stay those of the start, as do the `fixed` settings.
+fn read_again(
+    shared: Shared,
+    args: ServeArgs,
+    (own_tools, fixed): (Option<OwnTools>, Vec<(String, String)>),
+) -> Box<ReadFresh> {
     let read = move |running: &[Provider]| {
         let config = setup::config(&shared, args.provider.clone(), args.model.clone())?;
         let providers = Provider::reopen(&config, &names(&config, &args), running)?;
@@ -170,6 +198,7 @@ fn read_again(shared: Shared, args: ServeArgs, own_tools: Option<OwnTools>) -> B
             providers: with_tools(providers, own_tools.as_ref()),
             default_provider: Some(config.default_provider.clone()),
             keys_file: keys_file(&config, &args),
+            at_next_start: changed(&fixed, &fixed_settings(&config)),
         })
     };
     Box::new(move |running| {

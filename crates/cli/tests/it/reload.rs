@@ -92,6 +92,15 @@ fn streams_go_on_while_the_configuration_changes() {
         assert_eq!(serving.models(), ["two", "two/m"]);
         serving.message();
     }
+    let url = upstream.url();
+    let silent = config("two", &url).replace("access_log: true", "memory: session");
+    place.write("twopass.yaml", silent);
+    serving.signal("HUP");
+    assert_eq!(
+        serving.message(),
+        "the configuration was read again, serving: two; \
+         `server.access_log`, `server.memory` from the next start on"
+    );
     serving.signal("TERM");
     let mut serving = serving;
     assert!(serving.child.wait().unwrap().success());
