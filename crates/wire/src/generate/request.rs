@@ -323,6 +323,10 @@ pub(crate) fn read_tool_choice(
                 .and_then(|function| function.get("name"));
             match (named, object.get("name")) {
                 (Some(Value::String(name)), _) => ToolChoice::Named(name.clone()),
+                // With a type it is the shape of Responses or Messages, which demand the call.
+                (None, Some(Value::String(name))) if object.contains_key("type") => {
+                    ToolChoice::Named(name.clone())
+                }
                 (None, Some(Value::String(name))) => ToolChoice::Only(name.clone()),
                 _ => return Err(fields.fault("tool_choice", ALLOWED)),
             }

@@ -452,7 +452,8 @@ pub(crate) fn response_format(
             let spec = match format.raw("json_schema") {
                 Some(nested) => Fields::read(format.path_of("json_schema"), nested)?,
                 // The Responses API has the fields beside the type.
-                None => format,
+                None if format.raw("schema").is_some() => format,
+                None => return Err(format.fault("json_schema", "an object with a `schema`")),
             };
             let schema = spec
                 .value("schema")?

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use twopass_core::chat::{
     Arguments, Media, MediaSource, Message, OpaqueItem, OpaqueKind, Part, Request, Role, ToolCall,
-    ToolSpec, TurnBudget,
+    ToolChoice, ToolSpec, TurnBudget,
 };
 use twopass_wire::facts::{
     Continuation, MaxTokensField, ReasoningField, ReasoningReplay, ThinkingField, WireFacts,
@@ -228,6 +228,28 @@ fn content_that_cannot_be_sent_is_an_error() {
     assert!(openai_responses::encode_request(&wire, &WireFacts::RESPONSES).is_err());
     assert!(anthropic_messages::encode_request(&wire, &WireFacts::ANTHROPIC).is_err());
     assert!(ollama_chat::encode_request(&wire, &WireFacts::OLLAMA).is_err());
+}
+
+// A demanded form without one is no demand for any JSON, and a tool named by a type must be
+// called, in whichever format's shape.
+#[test]
+fn demands_are_read_whole() {
+    let chat = |fields: &str| {
+        let body = format!(
+            r#"{{"messages":[{{"role":"user","content":"Hi"}}],"tools":[{{"name":"f"}}]{fields}}}"#
+        );
+        openai_chat::decode_request(body.as_bytes())
+    };
+    let error = chat(r#","response_format":{"type":"json_schema"}"#).unwrap_err();
+    assert_eq!(error.param, "response_format.json_schema");
+    let choice = |choice: &str| {
+        let read = chat(&format!(r#","tool_choice":{choice}"#));
+        read.unwrap().request.tool_choice
+    };
+    let named = ToolChoice::Named("f".to_owned());
+    assert_eq!(choice(r#"{"type":"tool","name":"f"}"#), named);
+    assert_eq!(choice(r#"{"type":"function","name":"f"}"#), named);
+    assert_eq!(choice(r#"{"name":"f"}"#), ToolChoice::Only("f".to_owned()));
 }
 
 // What names a conversation, in each format; what is no text, or empty, names none.
