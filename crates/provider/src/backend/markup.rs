@@ -1,7 +1,7 @@
 //! Text of a chat service that may hold think tags and call markup, read by the turn parser;
 //! what came structured passes by (rows B11, G2, H12).
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use twopass_core::chat::{
     Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, StopReason, ToolChoice,
@@ -9,8 +9,9 @@ use twopass_core::chat::{
 use twopass_core::control::{
     ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax, VisibleLogprobs,
 };
-use twopass_core::reasoning_parser::ReasoningSyntax;
-use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
+use twopass_core::tool_parser::{CallRules, ToolSet};
+
+use super::unread::UnreadCalls;
 
 /// Reads one turn.
 pub(crate) struct MarkupReader {
@@ -20,8 +21,7 @@ pub(crate) struct MarkupReader {
     calls: Numbering,
     n_finished: usize,
     forces_call: bool,
-    /// What to look for calls with that nobody read, where the service finds calls by itself.
-    unread: Option<CallRules>,
+    unread: UnreadCalls,
 }
 
 impl MarkupReader {
@@ -31,21 +31,20 @@ impl MarkupReader {
         let forces_call = calls.choice.forces_call();
         // Whether a demanded call came is only known here, where structured ones count too.
         calls.choice = unforced(calls.choice);
-        let offers = calls.tools.as_ref().is_some_and(|tools| !tools.is_empty());
-        let unread = (syntax.tools().is_none() && offers).then(|| calls.clone());
+        let options = TurnParserOptions {
+            syntax,
+            prompt_opened: None,
+            calls,
+            ..TurnParserOptions::default()
+        };
         Self {
-            parser: TurnParser::new(TurnParserOptions {
-                syntax,
-                prompt_opened: None,
-                calls,
-                ..TurnParserOptions::default()
-            }),
+            unread: UnreadCalls::of(&options),
+            parser: TurnParser::new(options),
             reply: ReplyAssembler::new(),
             logprobs: VisibleLogprobs::default(),
             calls: Numbering::default(),
             n_finished: 0,
             forces_call,
-            unread,
         }
     }
 
@@ -89,7 +88,7 @@ impl MarkupReader {
             self.emit(Event::PassFinished(report), out);
         }
         if self.n_finished == 0
-            && let Some(note) = self.unread_call()
+            && let Some(note) = self.unread.note(self.reply.text())
         {
             self.emit(Event::Diagnostic(note), out);
         }
@@ -103,39 +102,6 @@ impl MarkupReader {
             usage: whole.usage,
             ..std::mem::take(&mut self.reply).finish(stop_reason)
         }
-    }
-
-    /// Says so if the answer reads as a call in some dialect although the service found none.
-    fn unread_call(&mut self) -> Option<Diagnostic> {
-        static ANY: LazyLock<TurnSyntax> = LazyLock::new(|| {
-            let tools = ToolSyntax::from_name("auto").unwrap_or_default();
-            TurnSyntax::new(ReasoningSyntax::none(), tools)
-        });
-        let calls = self.unread.take()?;
-        let mut parser = TurnParser::new(TurnParserOptions {
-            syntax: ANY.clone(),
-            prompt_opened: Some(false),
-            calls,
-            ..TurnParserOptions::default()
-        });
-        let mut events = Vec::new();
-        parser.push(self.reply.text(), &mut events);
-        let end = TurnEnd {
-            stop_reason: StopReason::EndTurn,
-            stop_string: None,
-        };
-        parser.finish(&end, &mut events);
-        events.into_iter().find_map(|event| match event {
-            Event::CallFinished { call, .. } => Some(Diagnostic::new(
-                DiagnosticKind::Degraded,
-                format!(
-                    "the answer holds what reads as a call of `{}`, which the service did not \
-                     find: `tool_parser: auto`, or the model's dialect, would read it",
-                    call.name
-                ),
-            )),
-            _ => None,
-        })
     }
 
     fn emit_parsed(&mut self, events: Vec<Event>, out: &mut Vec<Event>) {

@@ -15,6 +15,7 @@ mod open_place;
 mod passes;
 mod stream;
 mod text_turn;
+mod unread;
 mod vllm_native;
 
 pub use chat::Chat;

@@ -27,6 +27,7 @@ use twopass_wire::facts::{Continuation, WireFacts};
 use super::chat::Service;
 use super::exchange::Exchange;
 use super::markup::{missing_call, unforced};
+use super::unread::UnreadCalls;
 use super::{TurnItem, TurnSource};
 use crate::http::Deadline;
 use crate::preset::PassMeans;
@@ -319,12 +320,21 @@ impl Passes {
             }
         }
         if self.request.tool_choice.forces_call() && reply.tool_calls.is_empty() {
-            let missing = missing_call();
-            let event = Event::Diagnostic(missing.clone());
-            self.items.push_back(TurnItem::Event(event));
-            reply.diagnostics.push(missing);
+            self.note(missing_call(), &mut reply);
+        }
+        if reply.tool_calls.is_empty() && reply.invalid_tool_calls.is_empty() {
+            let unread = UnreadCalls::of(&self.service.parser(&self.request));
+            if let Some(note) = unread.note(&reply.content) {
+                self.note(note, &mut reply);
+            }
         }
         self.items.push_back(TurnItem::Done(Box::new(reply)));
+    }
+
+    fn note(&mut self, note: Diagnostic, reply: &mut Reply) {
+        let event = Event::Diagnostic(note.clone());
+        self.items.push_back(TurnItem::Event(event));
+        reply.diagnostics.push(note);
     }
 }
 
@@ -341,15 +351,19 @@ impl Service {
             call_stop: None,
             call_markers: None,
             only_calls: false,
-            parser: TurnParserOptions {
-                syntax: self.syntax.clone(),
-                calls: CallRules {
-                    choice: unforced(request.tool_choice.clone()),
-                    ..self.call_rules(request)
-                },
-                ..TurnParserOptions::default()
-            },
+            parser: self.parser(request),
         })
+    }
+
+    fn parser(&self, request: &Request) -> TurnParserOptions {
+        TurnParserOptions {
+            syntax: self.syntax.clone(),
+            calls: CallRules {
+                choice: unforced(request.tool_choice.clone()),
+                ..self.call_rules(request)
+            },
+            ..TurnParserOptions::default()
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use twopass_core::chat::{Diagnostic, Event, Reply, TokenLogprob};
 use twopass_core::control::{PassEnd, PassRequest, PlannedTurn, Step, TurnPlan, TwoPass};
 
+use super::unread::UnreadCalls;
 use super::{TurnItem, TurnSource, TurnStream};
 use crate::ProviderError;
 
@@ -129,6 +130,7 @@ impl<E: TextEngine> RawTurn<E> {
 pub(super) struct TextTurn<E> {
     pub(super) engine: E,
     machine: TwoPass,
+    unread: UnreadCalls,
     /// A step that was polled and not taken yet.
     pending: Option<Step>,
     n_passes: u32,
@@ -139,6 +141,7 @@ impl<E: TextEngine + 'static> TextTurn<E> {
     pub(super) fn new(plan: TurnPlan, engine: E) -> Self {
         Self {
             engine,
+            unread: UnreadCalls::of(&plan.parser),
             machine: TwoPass::new(plan),
             pending: None,
             n_passes: 0,
@@ -168,7 +171,7 @@ impl<E: TextEngine + 'static> TextTurn<E> {
         loop {
             let done = match self.pending.take().unwrap_or_else(|| self.machine.poll()) {
                 Step::Emit(event) => return Ok(TurnItem::Event(event)),
-                Step::Done(reply) => return Ok(TurnItem::Done(reply)),
+                Step::Done(reply) => return Ok(self.end(reply)),
                 Step::Send(pass) => {
                     self.n_passes += 1;
                     self.engine.open(pass).await.map(|()| None)
@@ -192,6 +195,20 @@ impl<E: TextEngine + 'static> TextTurn<E> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The end of the turn; before it, what there is left to say.
+    fn end(&mut self, mut reply: Box<Reply>) -> TurnItem {
+        let unread = std::mem::take(&mut self.unread);
+        if reply.tool_calls.is_empty()
+            && reply.invalid_tool_calls.is_empty()
+            && let Some(note) = unread.note(&reply.content)
+        {
+            reply.diagnostics.push(note.clone());
+            self.pending = Some(Step::Done(reply));
+            return TurnItem::Event(Event::Diagnostic(note));
+        }
+        TurnItem::Done(reply)
     }
 }
 

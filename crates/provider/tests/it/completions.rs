@@ -195,6 +195,52 @@ async fn m5_a_forced_call_is_bound_by_its_schema() {
     );
 }
 
+// Row A4: what the default does not read is said, wherever the text came from.
+#[tokio::test]
+async fn a4_a_call_in_a_format_that_nobody_looked_for_is_told() {
+    let call = "{\"name\": \"get_time\", \"arguments\": {\"tz\": \"UTC\"}}";
+    let fenced = format!("Sure.\n```json\n{call}\n```");
+    let unknown = fenced.replace("get_time", "get_date");
+    let rows = [
+        (fenced.as_str(), ToolChoice::Auto, true),
+        (call, ToolChoice::Auto, true),
+        (call, ToolChoice::None, false),
+        (unknown.as_str(), ToolChoice::Auto, false),
+        ("It is noon.", ToolChoice::Auto, false),
+    ];
+    let one_pass = "    generation_config: {two_pass: false}\n";
+    for (text, choice, is_told) in rows {
+        let script = vec![props(), tokens(&[1]), ended(text, &[40, 41], "eos")];
+        let completions = play(script).await;
+        let body = json!({"choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}},
+        ]});
+        let chat = play(vec![ok(body.clone())]).await;
+        let budgeted = "    generation_config: {two_pass: true, max_thinking_tokens: 0}\n";
+        let passes = play(vec![ok(body)]).await;
+        let rows = [
+            (&completions, "completions", one_pass),
+            (&chat, "openai", one_pass),
+            (&passes, "openai", budgeted),
+        ];
+        for (server, backend, lines) in rows {
+            let provider = provider(server, backend, lines);
+            let client = provider
+                .client()
+                .bind_tools(vec![time_tool()], choice.clone());
+            let message = client.invoke(asked("Time?")).await.unwrap();
+            assert_eq!(message.content, text, "{backend}");
+            let notes = message.reply.diagnostics.iter();
+            let told = notes.filter(|note| note.message.contains("a call of `get_time`"));
+            assert_eq!(
+                told.count(),
+                usize::from(is_told),
+                "{backend}, {choice:?}: {text}"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn d14_a_failed_answer_keeps_the_thought() {
     let server = play(vec![

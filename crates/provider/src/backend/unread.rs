@@ -1,0 +1,83 @@
+//! Calls that a model wrote in a format that nobody looked for: they stay text, and the reply
+//! says so.
+
+use std::sync::LazyLock;
+
+use twopass_core::chat::{Diagnostic, DiagnosticKind, Event, StopReason, ToolChoice};
+use twopass_core::control::{TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
+use twopass_core::reasoning_parser::ReasoningSyntax;
+use twopass_core::tool_parser::{CallRules, ToolSyntax};
+
+/// Every dialect of calls. Worked out once.
+static ANY: LazyLock<TurnSyntax> = LazyLock::new(|| {
+    let tools = ToolSyntax::from_name("auto").unwrap_or_default();
+    TurnSyntax::new(ReasoningSyntax::none(), tools)
+});
+
+/// What tells a call in an answer from other text; by default there is nothing to tell.
+#[derive(Default)]
+pub(super) struct UnreadCalls {
+    /// `None` if a call in the answer would be none: no tools, or an answer bound to a form.
+    rules: Option<CallRules>,
+}
+
+impl UnreadCalls {
+    /// What to look for in an answer that this parser has read.
+    pub(super) fn of(parser: &TurnParserOptions) -> Self {
+        let rules = &parser.calls;
+        let offers = rules.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+        let may_call = offers && rules.choice != ToolChoice::None && !parser.answer_is_bound;
+        Self {
+            rules: may_call.then(|| rules.clone()),
+        }
+    }
+
+    /// What to say of an answer in which no call was found.
+    pub(super) fn note(&self, answer: &str) -> Option<Diagnostic> {
+        let rules = self.rules.as_ref()?;
+        let (name, why) = match called(answer, rules) {
+            Some(name) => (
+                name,
+                "in a format that was not looked for: `tool_parser: auto`, or the format's \
+                 name, would read it",
+            ),
+            None => (
+                code_blocks(answer).find_map(|block| called(block, rules))?,
+                "in a block of code: calls there are text, but for those of a format whose \
+                 marker begins a block, as an entry of `dialects` may have one",
+            ),
+        };
+        let message = format!("the answer holds what reads as a call of `{name}`, {why}");
+        Some(Diagnostic::new(DiagnosticKind::Degraded, message))
+    }
+}
+
+/// The tool that the text calls in any dialect.
+fn called(text: &str, rules: &CallRules) -> Option<String> {
+    if text.trim().is_empty() {
+        return None;
+    }
+    let mut parser = TurnParser::new(TurnParserOptions {
+        syntax: ANY.clone(),
+        prompt_opened: Some(false),
+        calls: rules.clone(),
+        ..TurnParserOptions::default()
+    });
+    let mut events = Vec::new();
+    parser.push(text, &mut events);
+    let end = TurnEnd {
+        stop_reason: StopReason::EndTurn,
+        stop_string: None,
+    };
+    parser.finish(&end, &mut events);
+    events.into_iter().find_map(|event| match event {
+        Event::CallFinished { call, .. } => Some(call.name),
+        _ => None,
+    })
+}
+
+/// What stands between Markdown's fences, without the line that names the language.
+fn code_blocks(text: &str) -> impl Iterator<Item = &str> {
+    let pieces = text.split("```").skip(1).step_by(2);
+    pieces.filter_map(|piece| Some(piece.split_once('\n')?.1))
+}
