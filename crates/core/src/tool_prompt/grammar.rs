@@ -114,9 +114,15 @@ impl<'a> CallFormat<'a> {
                 format!("opened: FREE?{}", self.literal(self.marker)),
                 "LAST: FREE".to_owned(),
             ),
+            // Behind the only call no line begins as a marker does: refused at its end, half
+            // of one would be left in the text.
             false => (
                 format!("opened[lazy]: OPENED\nOPENED: /(.|\\n)*/ {quoted}"),
-                format!("LAST: FREE & ~(/(.|\\n)*/ {quoted} /(.|\\n)*/)"),
+                format!(
+                    "LAST: FREE & ~(/(.|\\n)*/ {quoted} /(.|\\n)*/) \
+                     & ~(/((.|\\n)*\\n)?[ \\t\\r]*/ {} /(.|\\n)*/)",
+                    json!(self.marker.get(..1).unwrap_or(self.marker)),
+                ),
             ),
         };
         let frame = &self.frame;
