@@ -488,7 +488,7 @@ mod tests {
 
     use super::*;
 
-    /// A demanded call is one call, unless the caller asks for several in so many words.
+    /// A demanded call is one call, unless the caller asks for several in so many words. Rows E6, M5.
     #[test]
     fn several_calls_are_the_callers_wish() {
         let chat = |more: &str| {

@@ -1,6 +1,7 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use twopass_provider::catalogue::Catalogue;
 use twopass_provider::config::notices;
 use twopass_provider::{Config, Provider};
 use twopass_server::ServerOptions;
@@ -59,11 +60,14 @@ fn show(as_json: bool, config: &Config) -> Result<(), Failure> {
 
 fn check(as_json: bool, config: &Config) -> Result<ExitCode, Failure> {
     let file = config.file.as_ref().map(|path| path.display().to_string());
-    let faults = config
-        .providers
-        .iter()
-        .filter_map(|entry| Provider::from_entry(config, Some(&entry.name)).err())
-        .map(|error| error.to_string());
+    let catalogue = Catalogue::new(config);
+    let faults = config.providers.iter().flat_map(|entry| {
+        match Provider::from_entry(config, Some(&entry.name)) {
+            Ok(_) => catalogue.absent(entry),
+            Err(error) => vec![error],
+        }
+    });
+    let faults = faults.map(|error| error.to_string());
     let server = ServerOptions::from(&config.server).check().err();
     let server = server.map(|error| format!("server: {error}"));
     let faults: Vec<_> = faults.chain(server).collect();

@@ -75,6 +75,35 @@ fn config_check_finds_what_serve_refuses() {
     }
 }
 
+/// Files that an embedded entry names must be there; what can be pulled need not.
+#[test]
+fn config_check_finds_files_that_are_not_there() {
+    let place = Place::new();
+    let entry = "providers:\n  - name: a\n    provider_backend: embedded\n    model_name: gone.gguf\n    engine_config: {draft_model: nobody, lora: {kind: kind.gguf, dry: dry.gguf}}\n";
+    place.write("twopass.yaml", entry);
+    place.write("dry.gguf", "an adapter");
+    let ran = place.run(&["config", "check"]);
+    assert_eq!(ran.code, 1);
+    let faults: Vec<_> = ran.stderr.lines().collect();
+    assert_eq!(faults.len(), 3, "{faults:?}");
+    for (fault, told) in faults.iter().zip([
+        "provider `a`: model_name: no file `",
+        "provider `a`: engine_config.draft_model: ",
+        "provider `a`: engine_config.lora.kind: no file `",
+    ]) {
+        assert!(fault.starts_with(&format!("fault: {told}")), "{fault}");
+    }
+    place.write(
+        "twopass.yaml",
+        &entry
+            .replace("gone.gguf", "smollm2-135m")
+            .replace("nobody", "qwen2.5-coder-0.5b")
+            .replace("kind: kind.gguf, ", ""),
+    );
+    let ran = place.run(&["config", "check"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
 #[test]
 fn models_list_says_what_is_here() {
     let place = Place::new();

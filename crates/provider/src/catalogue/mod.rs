@@ -226,6 +226,37 @@ impl Catalogue {
         Ok(missing)
     }
 
+    /// What an embedded entry names that can be neither opened nor pulled: files that do not
+    /// exist and unknown names of draft models, an error of kind [`ErrorKind::NotFound`] each.
+    #[must_use]
+    pub fn absent(&self, entry: &ProviderConfig) -> Vec<ProviderError> {
+        if entry.backend != BackendKind::Embedded {
+            return Vec::new();
+        }
+        let gone = |key: &str, path: &Path| {
+            let shown = path.display();
+            let text = format!("provider `{}`: {key}: no file `{shown}`", entry.name);
+            (!path.is_file()).then(|| ProviderError::new(ErrorKind::NotFound, text).with_param(key))
+        };
+        let of_model = |key: &str, name: &str| match self.locate(name) {
+            Ok(Located::At(path)) => gone(key, &path),
+            Ok(Located::Missing(_)) => None,
+            Err(error) => {
+                let text = format!("provider `{}`: {key}: {}", entry.name, error.message());
+                Some(ProviderError::new(ErrorKind::NotFound, text).with_param(key))
+            }
+        };
+        let model = of_model("model_name", &entry.model_name);
+        let draft = entry.engine.draft_model.as_deref();
+        let draft = draft.and_then(|name| of_model("engine_config.draft_model", name));
+        let adapters = entry
+            .engine
+            .lora
+            .iter()
+            .filter_map(|(name, path)| gone(&format!("engine_config.lora.{name}"), path));
+        model.into_iter().chain(draft).chain(adapters).collect()
+    }
+
     /// The model of the `embeddings` section, if it runs in this process and is not here.
     #[must_use]
     pub fn missing_embedder(&self, config: &Config) -> Option<&'static str> {

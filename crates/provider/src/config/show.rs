@@ -334,6 +334,12 @@ pub fn notices(config: &Config) -> Vec<String> {
                 entry.name, entry.backend
             ));
         }
+        if entry.engine.draft_tokens.is_some() && entry.engine.draft_model.is_none() {
+            notices.push(format!(
+                "provider `{}`: `draft_tokens` has no effect without `draft_model`",
+                entry.name
+            ));
+        }
         if decisions.unterminated_think == Some(UnterminatedThink::Continue) {
             notices.push(format!(
                 "provider `{}`: `unterminated_think: continue` is what two passes do, a single pass stays empty",

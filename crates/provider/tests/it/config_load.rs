@@ -487,6 +487,12 @@ fn relative_paths_start_from_the_file() {
 fn a9_two_pass_on_a_chat_service_is_noticed() {
     let yaml = "providers:\n  - {name: a, provider_backend: openai, model_name: m, generation_config: {two_pass: true}}\n";
     assert_eq!(notices(&parse(yaml, &[])).len(), 1);
+    let yaml = "providers:\n  - {name: a, provider_backend: embedded, model_name: smollm2-135m, engine_config: {draft_tokens: 4}}\n";
+    let noticed = notices(&parse(yaml, &[]));
+    assert!(
+        noticed.len() == 1 && noticed[0].contains("`draft_model`"),
+        "{noticed:?}"
+    );
     assert_eq!(notices(&parse(WHOLE, &[])).len(), 0);
 }
 

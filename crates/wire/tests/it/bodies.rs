@@ -231,7 +231,7 @@ fn content_that_cannot_be_sent_is_an_error() {
 }
 
 // A demanded form without one is no demand for any JSON, and a tool named by a type must be
-// called, in whichever format's shape.
+// called, in whichever format's shape. Rows E6, M5.
 #[test]
 fn demands_are_read_whole() {
     let chat = |fields: &str| {
