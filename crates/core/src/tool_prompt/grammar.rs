@@ -121,7 +121,7 @@ impl<'a> CallFormat<'a> {
                 format!(
                     "LAST: FREE & ~(/(.|\\n)*/ {quoted} /(.|\\n)*/) \
                      & ~(/((.|\\n)*\\n)?[ \\t\\r]*/ {} /(.|\\n)*/)",
-                    json!(self.marker.get(..1).unwrap_or(self.marker)),
+                    json!(self.marker.chars().take(1).collect::<String>()),
                 ),
             ),
         };
