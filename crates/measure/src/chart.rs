@@ -69,7 +69,7 @@ fn intervals(report: &Report, style: Style) -> Vec<String> {
         format!("budget  {}", axis.ticks()),
     ];
     for (row, figures) in report.rows.iter().zip(&figures) {
-        let is_smallest = row.budget == report.smallest().budget;
+        let is_smallest = report.smallest().is_some_and(|it| it.budget == row.budget);
         let dot = if is_smallest { '\u{25c6}' } else { '\u{25cf}' };
         let mut bar = axis.bar(row.accuracy, dot);
         if is_smallest {
@@ -153,10 +153,10 @@ fn numbers(report: &Report, style: Style) -> Vec<String> {
             plus_minus(row.response_tokens),
             bracketed(row.latency_ms, 0),
             cut(row),
-            if row.budget == report.best().budget {
-                "the best".to_owned()
-            } else {
-                bracketed(row.less_than_best.times(100.0), 1)
+            match report.best() {
+                None => "-".to_owned(),
+                Some(best) if best.budget == row.budget => "the best".to_owned(),
+                Some(_) => bracketed(row.less_than_best.times(100.0), 1),
             },
         ]
     }));
@@ -176,18 +176,20 @@ fn numbers(report: &Report, style: Style) -> Vec<String> {
     lines
 }
 
-fn verdict(report: &Report, style: Style) -> Vec<String> {
-    let (best, smallest) = (report.best(), report.smallest());
-    let mut lines = vec![format!(
+fn choice(report: &Report, style: Style) -> Vec<String> {
+    let (Some(best), Some(smallest)) = (report.best(), report.smallest()) else {
+        return vec!["no answer was right at any budget: there is nothing to choose by".to_owned()];
+    };
+    let most = format!(
         "most right answers: budget {} ({})",
         best.budget,
         percent(best.accuracy)
-    )];
+    );
     let text = format!(
         "\u{25c6} smallest within one standard error of it: budget {}",
         smallest.budget
     );
-    lines.push(style.paint(GREEN, &text));
+    let mut lines = vec![most, style.paint(GREEN, &text)];
     let below = smallest.less_than_best;
     if smallest.budget != best.budget {
         lines.push(format!(
@@ -196,6 +198,11 @@ fn verdict(report: &Report, style: Style) -> Vec<String> {
             below.error * 100.0
         ));
     }
+    lines
+}
+
+fn verdict(report: &Report, style: Style) -> Vec<String> {
+    let mut lines = choice(report, style);
     let means: Vec<&str> = report
         .rows
         .iter()

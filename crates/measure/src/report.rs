@@ -121,17 +121,18 @@ impl Report {
         })
     }
 
-    /// The budget with the most right answers; of equals the smallest.
+    /// The budget with the most right answers; of equals the smallest. `None` if no answer was
+    /// right at any budget: then there is nothing to choose by.
     #[must_use]
-    pub fn best(&self) -> &Row {
-        &self.rows[self.best]
+    pub fn best(&self) -> Option<&Row> {
+        Some(&self.rows[self.best]).filter(|row| row.accuracy.value > 0.0)
     }
 
     /// The smallest budget that is at most one standard error worse than the best, the standard
-    /// error of the paired difference.
+    /// error of the paired difference. `None` if there is no best.
     #[must_use]
-    pub fn smallest(&self) -> &Row {
-        &self.rows[self.smallest]
+    pub fn smallest(&self) -> Option<&Row> {
+        self.best().map(|_| &self.rows[self.smallest])
     }
 
     /// Tens of percent around the intervals of all accuracies, for drawings.
@@ -174,8 +175,8 @@ impl Report {
             "concurrency": settings.concurrency,
             "failed": self.n_failed,
             "budgets": rows.collect::<Vec<_>>(),
-            "best": self.best().budget,
-            "smallest_within_one_error": self.smallest().budget,
+            "best": self.best().map(|row| row.budget),
+            "smallest_within_one_error": self.smallest().map(|row| row.budget),
             "method": METHOD,
         })
     }

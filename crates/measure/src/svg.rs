@@ -109,11 +109,13 @@ impl<'a> Page<'a> {
             settings.concurrency,
         );
         self.label((LEFT, 50.0), &facts, &format!("fill=\"{FAINT}\""));
-        let verdict = format!(
-            "Smallest budget within one standard error of the best ({}): {}",
-            report.best().budget,
-            report.smallest().budget
-        );
+        let verdict = match (report.best(), report.smallest()) {
+            (Some(best), Some(smallest)) => format!(
+                "Smallest budget within one standard error of the best ({}): {}",
+                best.budget, smallest.budget
+            ),
+            _ => "No answer was right at any budget".to_owned(),
+        };
         let look = format!("fill=\"{CHOSEN}\" font-weight=\"600\"");
         self.label((LEFT, 70.0), &verdict, &look);
     }
@@ -146,7 +148,8 @@ impl<'a> Page<'a> {
             points.join(" ")
         );
         for (at, row) in rows.iter().enumerate() {
-            let is_chosen = row.budget == self.report.smallest().budget;
+            let chosen = self.report.smallest();
+            let is_chosen = chosen.is_some_and(|it| it.budget == row.budget);
             let colour = if is_chosen { CHOSEN } else { ACCURACY };
             self.interval(&panel, at, (row.accuracy.times(100.0), colour));
             let figure = format!("{:.1}%", row.accuracy.value * 100.0);

@@ -1,7 +1,7 @@
 //! Reports of made-up turns, as text, JSON and picture.
 
 use twopass_measure::chart::{Style, text};
-use twopass_measure::report::Report;
+use twopass_measure::report::{Report, Row};
 use twopass_measure::svg::svg;
 use twopass_measure::sweep::{Plan, Record, Settings};
 
@@ -85,14 +85,32 @@ fn text_fits_80_columns() {
 #[test]
 fn the_smallest_budget_is_one_that_the_best_does_not_clearly_beat() {
     let report = report();
-    assert_eq!((report.best().budget, report.smallest().budget), (128, 64));
+    let budget_of = |row: Option<&Row>| row.map(|row| row.budget);
+    let found = (budget_of(report.best()), budget_of(report.smallest()));
+    assert_eq!(found, (Some(128), Some(64)));
     // Seven questions that only the best solves are more than a standard error.
     let budgets = plan(&[0, 8]);
     for (n_correct, smallest) in [(22, 0), (21, 0), (15, 8)] {
         let records: Vec<_> = turns(0, n_correct).chain(turns(8, 22)).collect();
         let report = Report::new(&budgets, &records, ("d", 40)).unwrap();
-        assert_eq!(report.smallest().budget, smallest, "{n_correct}");
+        assert_eq!(budget_of(report.smallest()), Some(smallest), "{n_correct}");
     }
+    // Where nothing was right nothing is chosen.
+    let records: Vec<_> = turns(0, 0).chain(turns(8, 0)).collect();
+    let none = Report::new(&budgets, &records, ("d", 40)).unwrap();
+    assert!(none.best().is_none() && none.smallest().is_none());
+    assert_eq!(none.to_json()["best"], serde_json::Value::Null);
+    let style = Style {
+        width: 80,
+        colour: false,
+    };
+    let shown = text(&none, style);
+    assert!(
+        shown.contains("no answer was right at any budget"),
+        "{shown}"
+    );
+    assert!(!shown.contains("within one standard error"), "{shown}");
+    assert!(svg(&none).contains("No answer was right at any budget"));
     assert!(Report::new(&budgets, &[], ("d", 40)).is_none());
     // Of a run that stopped at once.
     let one: Vec<_> = turns(8, 1).take(1).collect();
