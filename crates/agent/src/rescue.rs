@@ -56,6 +56,9 @@ pub(crate) fn rescue(
     reply.content = found.content;
     reply.tool_calls = found.tool_calls;
     reply.invalid_tool_calls = found.invalid_tool_calls;
+    // What the turn said of the call no longer holds.
+    let of_call = |note: &Diagnostic| note.kind == DiagnosticKind::UnreadToolCall;
+    reply.diagnostics.retain(|note| !of_call(note));
     reply.diagnostics.push(Diagnostic::new(
         DiagnosticKind::Degraded,
         "a call was left in the text; it was read by its dialect",
@@ -133,4 +136,36 @@ fn read(text: &str, rules: &CallRules, cut: bool) -> Option<Reply> {
     let mut assembler = ReplyAssembler::new();
     events.iter().for_each(|event| assembler.handle(event));
     Some(assembler.finish(stop_reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use twopass_core::chat::ToolSpec;
+
+    use super::*;
+
+    // Row L1: what the turn said of the call that nobody read no longer holds.
+    #[test]
+    fn the_note_of_an_unread_call_goes_with_the_call() {
+        let tool = ToolSpec {
+            name: "find".to_owned(),
+            description: String::new(),
+            parameters: serde_json::json!({"type": "object"}),
+        };
+        let tools = Arc::new(ToolSet::new([tool]));
+        let unread = Diagnostic::new(DiagnosticKind::UnreadToolCall, "a call of `find`");
+        let kinds = |content: &str| {
+            let mut reply = Reply {
+                content: content.to_owned(),
+                diagnostics: vec![unread.clone()],
+                ..Reply::default()
+            };
+            rescue(&mut reply, &tools, &HashSet::new(), &[]);
+            let kinds = reply.diagnostics.iter().map(|note| note.kind);
+            kinds.collect::<Vec<_>>()
+        };
+        let call = "{\"name\": \"find\", \"arguments\": {}}";
+        assert_eq!(kinds(call), [DiagnosticKind::Degraded]);
+        assert_eq!(kinds("None."), [DiagnosticKind::UnreadToolCall]);
+    }
 }

@@ -22,6 +22,8 @@ pub enum DiagnosticKind {
     CallNotAllowed,
     /// `tool_choice` demanded a call and none came.
     MissingToolCall,
+    /// The answer holds what reads as a call, in a format that was not looked for: it is text.
+    UnreadToolCall,
     /// A limit was reached; the rest was kept as text or refused, or, before a cap, what is
     /// bound was brought to its end.
     LimitReached,
@@ -49,6 +51,7 @@ impl DiagnosticKind {
             Self::InvalidToolCall => "invalid_tool_call",
             Self::CallNotAllowed => "call_not_allowed",
             Self::MissingToolCall => "missing_tool_call",
+            Self::UnreadToolCall => "unread_tool_call",
             Self::LimitReached => "limit_reached",
             Self::InvalidUtf8 => "invalid_utf8",
             Self::Degraded => "degraded",

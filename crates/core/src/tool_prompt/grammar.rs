@@ -93,7 +93,9 @@ impl<'a> CallFormat<'a> {
     /// A grammar that leaves the model free and binds its calls once they open; `None` if no
     /// tool may be called, or if the format's calls begin with no marker.
     ///
-    /// Without `parallel` a second call cannot open.
+    /// Without `parallel` a second call cannot open. Where the marker is plain text, no line behind
+    /// the call begins with the marker's first character then, unless that is one of prose or code:
+    /// a marker that is refused at its end only would stay in the text, all but its end.
     #[must_use]
     pub fn lazy_grammar(
         &self,
@@ -114,16 +116,17 @@ impl<'a> CallFormat<'a> {
                 format!("opened: FREE?{}", self.literal(self.marker)),
                 "LAST: FREE".to_owned(),
             ),
-            // Behind the only call no line begins as a marker does: refused at its end, half
-            // of one would be left in the text.
-            false => (
-                format!("opened[lazy]: OPENED\nOPENED: /(.|\\n)*/ {quoted}"),
-                format!(
-                    "LAST: FREE & ~(/(.|\\n)*/ {quoted} /(.|\\n)*/) \
-                     & ~(/((.|\\n)*\\n)?[ \\t\\r]*/ {} /(.|\\n)*/)",
-                    json!(self.marker.chars().take(1).collect::<String>()),
-                ),
-            ),
+            false => {
+                let opened = format!("opened[lazy]: OPENED\nOPENED: /(.|\\n)*/ {quoted}");
+                let mut last = format!("LAST: FREE & ~(/(.|\\n)*/ {quoted} /(.|\\n)*/)");
+                let first = self.marker.chars().next();
+                if let Some(first) = first.filter(|c| !c.is_alphanumeric() && *c != '`') {
+                    let first = json!(first.to_string());
+                    let line = format!("/((.|\\n)*\\n)?[ \\t\\r]*/ {first} /(.|\\n)*/");
+                    last.push_str(&format!(" & ~({line})"));
+                }
+                (opened, last)
+            }
         };
         let frame = &self.frame;
         let (block, before_name) = match frame.start.strip_prefix(self.marker) {

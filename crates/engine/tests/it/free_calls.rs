@@ -77,7 +77,7 @@ fn m5_a_second_call_or_member_cannot_come() {
             turn.recite = Some(format!("{ONE}{between}{ONE}"));
             turn.grammar = Some(lazy(engine, "hermes", false));
             let seen = run(engine, turn);
-            // Neither a second call nor half a marker of one.
+            // Neither a second call nor, at a line's start, half a marker of one.
             assert!(seen.answer.starts_with(ONE), "{:?}", seen.answer);
             let behind = &seen.answer[ONE.len()..];
             assert!(!behind.contains("<tool"), "{between:?}: {behind:?}");

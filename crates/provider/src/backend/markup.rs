@@ -87,21 +87,21 @@ impl MarkupReader {
         for report in reports {
             self.emit(Event::PassFinished(report), out);
         }
-        if self.n_finished == 0
-            && let Some(note) = self.unread.note(self.reply.text())
-        {
-            self.emit(Event::Diagnostic(note), out);
-        }
         // Calls decide (case rule 14).
         let stop_reason = match parsed {
             StopReason::Length | StopReason::ContentFilter | StopReason::Cancelled => parsed,
             _ if self.n_finished > 0 => StopReason::ToolCalls,
             other => other,
         };
-        Reply {
+        let mut reply = Reply {
             usage: whole.usage,
             ..std::mem::take(&mut self.reply).finish(stop_reason)
+        };
+        if let Some(note) = self.unread.note(&reply) {
+            out.push(Event::Diagnostic(note.clone()));
+            reply.diagnostics.push(note);
         }
+        reply
     }
 
     fn emit_parsed(&mut self, events: Vec<Event>, out: &mut Vec<Event>) {

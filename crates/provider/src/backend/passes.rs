@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use twopass_core::chat::{
-    Diagnostic, DiagnosticKind, Event, Message, OpaqueItem, Part, PassReport, Reply, Request, Role,
-    StopReason, ThinkTag, Thinking, ToolCall, TurnBudget,
+    Diagnostic, DiagnosticKind, Event, InvalidToolCall, Message, OpaqueItem, Part, PassReport,
+    Reply, Request, Role, StopReason, ThinkTag, Thinking, ToolCall, TurnBudget,
 };
 use twopass_core::chat_template::ThinkFraming;
 use twopass_core::control::{
@@ -62,6 +62,7 @@ struct OpenPass {
 #[derive(Default)]
 struct Kept {
     calls: Vec<ToolCall>,
+    rejected: Vec<InvalidToolCall>,
     items: Vec<OpaqueItem>,
     has_output: bool,
 }
@@ -266,8 +267,10 @@ impl Passes {
             Event::ReasoningBlockEnd => {}
             event => {
                 self.kept.has_output = true;
-                if let Event::CallFinished { call, .. } = &event {
-                    self.kept.calls.push(call.clone());
+                match &event {
+                    Event::CallFinished { call, .. } => self.kept.calls.push(call.clone()),
+                    Event::CallRejected { call, .. } => self.kept.rejected.push(call.clone()),
+                    _ => {}
                 }
                 self.items.push_back(TurnItem::Event(event));
             }
@@ -319,12 +322,15 @@ impl Passes {
                 reply.stop_reason = StopReason::ToolCalls;
             }
         }
+        let mut rejected = std::mem::take(&mut self.kept.rejected);
+        rejected.append(&mut reply.invalid_tool_calls);
+        reply.invalid_tool_calls = rejected;
         if self.request.tool_choice.forces_call() && reply.tool_calls.is_empty() {
             self.note(missing_call(), &mut reply);
         }
-        if reply.tool_calls.is_empty() && reply.invalid_tool_calls.is_empty() {
+        if !reply.content.is_empty() {
             let unread = UnreadCalls::of(&self.service.parser(&self.request));
-            if let Some(note) = unread.note(&reply.content) {
+            if let Some(note) = unread.note(&reply) {
                 self.note(note, &mut reply);
             }
         }

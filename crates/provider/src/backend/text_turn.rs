@@ -200,10 +200,7 @@ impl<E: TextEngine + 'static> TextTurn<E> {
     /// The end of the turn; before it, what there is left to say.
     fn end(&mut self, mut reply: Box<Reply>) -> TurnItem {
         let unread = std::mem::take(&mut self.unread);
-        if reply.tool_calls.is_empty()
-            && reply.invalid_tool_calls.is_empty()
-            && let Some(note) = unread.note(&reply.content)
-        {
+        if let Some(note) = unread.note(&reply) {
             reply.diagnostics.push(note.clone());
             self.pending = Some(Step::Done(reply));
             return TurnItem::Event(Event::Diagnostic(note));

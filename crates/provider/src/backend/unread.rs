@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use twopass_core::chat::{Diagnostic, DiagnosticKind, Event, StopReason, ToolChoice};
+use twopass_core::chat::{Diagnostic, DiagnosticKind, Event, Reply, StopReason, ToolChoice};
 use twopass_core::control::{TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSyntax};
@@ -13,6 +13,9 @@ static ANY: LazyLock<TurnSyntax> = LazyLock::new(|| {
     let tools = ToolSyntax::from_name("auto").unwrap_or_default();
     TurnSyntax::new(ReasoningSyntax::none(), tools)
 });
+
+/// Blocks of code in which a call is looked for; those behind them are not read.
+const MAX_BLOCKS: usize = 64;
 
 /// What tells a call in an answer from other text; by default there is nothing to tell.
 #[derive(Default)]
@@ -28,32 +31,41 @@ impl UnreadCalls {
         let offers = rules.tools.as_ref().is_some_and(|tools| !tools.is_empty());
         let may_call = offers && rules.choice != ToolChoice::None && !parser.answer_is_bound;
         Self {
-            rules: may_call.then(|| rules.clone()),
+            rules: may_call.then(|| CallRules {
+                tools: rules.tools.clone(),
+                choice: rules.choice.clone(),
+                ..CallRules::default()
+            }),
         }
     }
 
-    /// What to say of an answer in which no call was found.
-    pub(super) fn note(&self, answer: &str) -> Option<Diagnostic> {
+    /// What to say of a turn whose answer holds a call, if none was found in it.
+    pub(super) fn note(&self, reply: &Reply) -> Option<Diagnostic> {
         let rules = self.rules.as_ref()?;
-        let (name, why) = match called(answer, rules) {
+        if !reply.tool_calls.is_empty() || !reply.invalid_tool_calls.is_empty() {
+            return None;
+        }
+        let called = |text: &str| called(text, rules, &reply.stop_reason);
+        let (name, why) = match called(&reply.content) {
             Some(name) => (
                 name,
                 "in a format that was not looked for: `tool_parser: auto`, or the format's \
                  name, would read it",
             ),
             None => (
-                code_blocks(answer).find_map(|block| called(block, rules))?,
-                "in a block of code: calls there are text, but for those of a format whose \
-                 marker begins a block, as an entry of `dialects` may have one",
+                code_blocks(&reply.content).find_map(called)?,
+                "in a block of code, where calls are text: `tool_parser: fenced` reads blocks \
+                 of `tool_call`, an entry of `dialects` whose `open` is the block's first line \
+                 reads others",
             ),
         };
         let message = format!("the answer holds what reads as a call of `{name}`, {why}");
-        Some(Diagnostic::new(DiagnosticKind::Degraded, message))
+        Some(Diagnostic::new(DiagnosticKind::UnreadToolCall, message))
     }
 }
 
 /// The tool that the text calls in any dialect.
-fn called(text: &str, rules: &CallRules) -> Option<String> {
+fn called(text: &str, rules: &CallRules, stop_reason: &StopReason) -> Option<String> {
     if text.trim().is_empty() {
         return None;
     }
@@ -66,7 +78,7 @@ fn called(text: &str, rules: &CallRules) -> Option<String> {
     let mut events = Vec::new();
     parser.push(text, &mut events);
     let end = TurnEnd {
-        stop_reason: StopReason::EndTurn,
+        stop_reason: stop_reason.clone(),
         stop_string: None,
     };
     parser.finish(&end, &mut events);
@@ -78,6 +90,6 @@ fn called(text: &str, rules: &CallRules) -> Option<String> {
 
 /// What stands between Markdown's fences, without the line that names the language.
 fn code_blocks(text: &str) -> impl Iterator<Item = &str> {
-    let pieces = text.split("```").skip(1).step_by(2);
+    let pieces = text.split("```").skip(1).step_by(2).take(MAX_BLOCKS);
     pieces.filter_map(|piece| Some(piece.split_once('\n')?.1))
 }

@@ -235,14 +235,14 @@ impl Catalogue {
         }
         let gone = |key: &str, path: &Path| {
             let shown = path.display();
-            let text = format!("provider `{}`: {key}: no file `{shown}`", entry.name);
+            let text = format!("{key}: no file `{shown}`");
             (!path.is_file()).then(|| ProviderError::new(ErrorKind::NotFound, text).with_param(key))
         };
         let of_model = |key: &str, name: &str| match self.locate(name) {
             Ok(Located::At(path)) => gone(key, &path),
             Ok(Located::Missing(_)) => None,
             Err(error) => {
-                let text = format!("provider `{}`: {key}: {}", entry.name, error.message());
+                let text = format!("{key}: {}", error.message());
                 Some(ProviderError::new(ErrorKind::NotFound, text).with_param(key))
             }
         };
@@ -254,7 +254,10 @@ impl Catalogue {
             .lora
             .iter()
             .filter_map(|(name, path)| gone(&format!("engine_config.lora.{name}"), path));
-        model.into_iter().chain(draft).chain(adapters).collect()
+        let absent = model.into_iter().chain(draft).chain(adapters);
+        absent
+            .map(|error| error.with_provider(&entry.name))
+            .collect()
     }
 
     /// The model of the `embeddings` section, if it runs in this process and is not here.

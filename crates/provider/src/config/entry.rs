@@ -225,7 +225,7 @@ fn decisions(source: &mut Source, section: &mut Section<'_>) -> Result<Decisions
 
 /// A model's name, or its file as it is seen from the configuration.
 fn model_place(source: &Source, model: String) -> String {
-    match model.ends_with(".gguf") {
+    match model.ends_with(".gguf") && !model.starts_with("hf:") {
         true => source.resolve(&model).to_string_lossy().into_owned(),
         false => model,
     }

@@ -334,7 +334,9 @@ pub fn notices(config: &Config) -> Vec<String> {
                 entry.name, entry.backend
             ));
         }
-        if entry.engine.draft_tokens.is_some() && entry.engine.draft_model.is_none() {
+        let engine = &entry.engine;
+        let is_embedded = entry.backend == BackendKind::Embedded;
+        if is_embedded && engine.draft_tokens.is_some() && engine.draft_model.is_none() {
             notices.push(format!(
                 "provider `{}`: `draft_tokens` has no effect without `draft_model`",
                 entry.name

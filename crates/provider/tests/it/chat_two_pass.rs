@@ -378,4 +378,25 @@ async fn x1_two_passes_with_tools() {
     assert_eq!(message.tool_calls[0].id, "c1");
     assert_eq!(message.reply.stop_reason.as_str(), "tool_calls");
     assert_eq!(message.reply.diagnostics, []);
+    // Row M7: one that does not hold is in the reply too.
+    let broken = json!({"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "get_date", "arguments": "{}"}}]});
+    let server = play(vec![
+        text("<think>plan", "stop"),
+        delta(&broken, &json!("tool_calls"), 5),
+    ])
+    .await;
+    let provider = self::provider(&server, "openai", &lines);
+    let client = provider
+        .client()
+        .bind_tools(vec![time_tool()], ToolChoice::Auto);
+    let reply = client.invoke(hello()).await.unwrap().reply;
+    let names: Vec<_> = reply
+        .invalid_tool_calls
+        .iter()
+        .map(|call| call.name.as_deref())
+        .collect();
+    assert_eq!(
+        (reply.tool_calls, names),
+        (Vec::new(), vec![Some("get_date")])
+    );
 }

@@ -2,7 +2,7 @@
 //! M6.
 
 use serde_json::{Value, json};
-use twopass_core::chat::StopReason;
+use twopass_core::chat::{DiagnosticKind, StopReason};
 use twopass_provider::{CallOptions, ErrorKind, Message, Role, ToolChoice};
 use twopass_replay::{Answer, Server};
 
@@ -209,6 +209,7 @@ async fn a4_a_call_in_a_format_that_nobody_looked_for_is_told() {
         ("It is noon.", ToolChoice::Auto, false),
     ];
     let one_pass = "    generation_config: {two_pass: false}\n";
+    let budgeted = "    generation_config: {two_pass: true, max_thinking_tokens: 8}\n    two_pass_with_tools: true\n";
     for (text, choice, is_told) in rows {
         let script = vec![props(), tokens(&[1]), ended(text, &[40, 41], "eos")];
         let completions = play(script).await;
@@ -216,8 +217,10 @@ async fn a4_a_call_in_a_format_that_nobody_looked_for_is_told() {
             {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}},
         ]});
         let chat = play(vec![ok(body.clone())]).await;
-        let budgeted = "    generation_config: {two_pass: true, max_thinking_tokens: 0}\n";
-        let passes = play(vec![ok(body)]).await;
+        let thought = json!({"choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "<think>plan"}},
+        ]});
+        let passes = play(vec![ok(thought), ok(body)]).await;
         let rows = [
             (&completions, "completions", one_pass),
             (&chat, "openai", one_pass),
@@ -230,8 +233,10 @@ async fn a4_a_call_in_a_format_that_nobody_looked_for_is_told() {
                 .bind_tools(vec![time_tool()], choice.clone());
             let message = client.invoke(asked("Time?")).await.unwrap();
             assert_eq!(message.content, text, "{backend}");
+            let n_passes = if lines == budgeted { 2 } else { 1 };
+            assert_eq!(message.reply.passes.len(), n_passes, "{backend}");
             let notes = message.reply.diagnostics.iter();
-            let told = notes.filter(|note| note.message.contains("a call of `get_time`"));
+            let told = notes.filter(|note| note.kind == DiagnosticKind::UnreadToolCall);
             assert_eq!(
                 told.count(),
                 usize::from(is_told),

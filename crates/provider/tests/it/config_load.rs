@@ -469,7 +469,7 @@ fn origins_of_web_pages_are_checked() {
 fn relative_paths_start_from_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("twopass.yaml");
-    fs::write(&file, "models_dir: m\nserver: {keys_file: keys}\nproviders:\n  - {name: a, provider_backend: embedded, model_name: x.gguf}\n").unwrap();
+    fs::write(&file, "models_dir: m\nserver: {keys_file: keys}\nproviders:\n  - {name: a, provider_backend: embedded, model_name: x.gguf}\n  - {name: b, provider_backend: embedded, model_name: 'hf:o/r/x.gguf', engine_config: {draft_model: 'hf:o/r/y.gguf'}}\n").unwrap();
     let config = Config::load_with(LoadOptions {
         path: Some(file),
         ..LoadOptions::default()
@@ -479,6 +479,9 @@ fn relative_paths_start_from_the_file() {
         config.providers[0].model_name,
         folder.path().join("x.gguf").display().to_string()
     );
+    let hub = &config.providers[1];
+    assert_eq!(hub.model_name, "hf:o/r/x.gguf");
+    assert_eq!(hub.engine.draft_model.as_deref(), Some("hf:o/r/y.gguf"));
     assert_eq!(config.server.keys_file, Some(folder.path().join("keys")));
     assert_eq!(config.models_dir, Some(folder.path().join("m")));
 }
