@@ -95,7 +95,7 @@ fn config_check_finds_files_that_are_not_there() {
     }
     place.write(
         "twopass.yaml",
-        &entry
+        entry
             .replace("gone.gguf", "smollm2-135m")
             .replace("nobody", "qwen2.5-coder-0.5b")
             .replace("kind: kind.gguf, ", ""),
