@@ -57,8 +57,8 @@ pub(crate) fn rescue(
     reply.tool_calls = found.tool_calls;
     reply.invalid_tool_calls = found.invalid_tool_calls;
     // What the turn said of the call no longer holds.
-    let of_call = |note: &Diagnostic| note.kind == DiagnosticKind::UnreadToolCall;
-    reply.diagnostics.retain(|note| !of_call(note));
+    let notes = &mut reply.diagnostics;
+    notes.retain(|note| note.kind != DiagnosticKind::UnreadToolCall);
     reply.diagnostics.push(Diagnostic::new(
         DiagnosticKind::Degraded,
         "a call was left in the text; it was read by its dialect",
