@@ -24,6 +24,7 @@ mod bench_gateway;
 mod ci;
 mod clients;
 mod demo;
+mod install;
 mod peers;
 mod rows;
 mod soak;
@@ -40,6 +41,8 @@ usage: cargo xtask COMMAND
   demo              set up, build, run a budgeted turn and a tool call on a real model
   test [ARGUMENTS]  set up, then run every test (or what the arguments of `cargo test` select)
   ci                format, clippy, docs, tidy, tests
+  install [--portable]
+                    the program, optimized, with all instructions that this processor has
   bench-engine      speed beside llama.cpp's own server, on the same file, and the memory's limit
   bench-calls       function calling beside it, on the tasks of a public leaderboard (BFCL)
   bench-gateway     what the server costs beside a bare proxy and other gateways
@@ -84,6 +87,7 @@ fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
         "bench-gateway" => bench_gateway::run(&workspace, rest),
         "bench-python" => package::bench(&workspace, rest),
         "demo" => demo::run(&workspace, rest),
+        "install" => install::run(&workspace, rest),
         "soak" => soak::run(&workspace, rest),
         "test" => test::run(&workspace, rest),
         "ci" => ci::run(&workspace, rest),

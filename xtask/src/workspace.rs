@@ -92,15 +92,21 @@ impl Workspace {
     /// Builds with `cargo build ARGUMENTS` and returns the path of the program or shared library
     /// of that name.
     pub(crate) fn build(&self, arguments: &[&str], name: &str) -> anyhow::Result<PathBuf> {
-        let mut command = self.cargo(&["build", "--message-format=json-render-diagnostics"]);
+        let mut command = self.cargo(&["build"]);
+        command.args(arguments);
+        Self::built(&mut command, name)
+    }
+
+    /// Runs a `cargo build` and returns what it made, as [`Self::build`] does.
+    pub(crate) fn built(command: &mut Command, name: &str) -> anyhow::Result<PathBuf> {
         let output = command
-            .args(arguments)
+            .arg("--message-format=json-render-diagnostics")
             .stdin(Stdio::null())
             .stderr(Stdio::inherit())
             .output()
             .context("cannot start cargo")?;
         if !output.status.success() {
-            bail!("{} ended with {}", spelt(&command), output.status);
+            bail!("{} ended with {}", spelt(command), output.status);
         }
         let messages = String::from_utf8_lossy(&output.stdout);
         let artifact = |line: &str| -> Option<PathBuf> {
@@ -115,7 +121,7 @@ impl Workspace {
         messages
             .lines()
             .find_map(artifact)
-            .with_context(|| format!("{} made nothing called `{name}`", spelt(&command)))
+            .with_context(|| format!("{} made nothing called `{name}`", spelt(command)))
     }
 }
 

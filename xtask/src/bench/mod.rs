@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::peers::{LlamaServer, VllmServer};
 use crate::server::{Server, free_port};
 use crate::workspace::{Workspace, run as run_command};
-use crate::{Outcome, fixtures, setup};
+use crate::{Outcome, fixtures, install, setup};
 
 use ask::Side;
 
@@ -134,21 +134,26 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result
             .with_context(|| format!("cannot find the model {}", path.display()))?,
         None => fixtures::smollm2(workspace)?,
     };
-    let profile: &[&str] = if options.release { &["--release"] } else { &[] };
+    let build = |what: [&str; 2], name: &str| {
+        let mut command = workspace.cargo(&["build"]);
+        command.args(what);
+        if options.release {
+            command.arg("--release");
+            install::use_all_instructions(&mut command, workspace);
+        }
+        Workspace::built(&mut command, name)
+    };
     let bandwidth = machine::read_bandwidth(options.threads);
     if options.only.iter().any(|kind| kind != ALONE) {
         let twopass = match &options.program {
             Some(path) => path.clone(),
-            None => {
-                let words = [&["--package=twopass-cli", "--bin=twopass"], profile].concat();
-                workspace.build(&words, "twopass")?
-            }
+            None => build(["--package=twopass-cli", "--bin=twopass"], "twopass")?,
         };
         compare(workspace, (&twopass, &model, bandwidth), &options)?;
     }
     if options.only.iter().any(|kind| kind == ALONE) {
         let example = ["--package=twopass-engine", "--example=engine_bench"];
-        let engine_bench = workspace.build(&[&example, profile].concat(), "engine_bench")?;
+        let engine_bench = build(example, "engine_bench")?;
         println!("\nThe engine alone, in a process of its own:");
         let mut command = Command::new(engine_bench);
         command.arg(&model).arg(options.threads.to_string());
