@@ -1,15 +1,12 @@
 //! Calls that a model wrote as plain text, in a dialect that nobody looked for (row L1).
 
 use std::collections::HashSet;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use serde_json::Value;
-use twopass_core::chat::{
-    Diagnostic, DiagnosticKind, Event, Message, Reply, Role, StopReason, ToolCall,
-};
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
-use twopass_core::reasoning_parser::ReasoningSyntax;
-use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
+use twopass_core::chat::{Diagnostic, DiagnosticKind, Message, Reply, Role, StopReason, ToolCall};
+use twopass_core::control::read_calls;
+use twopass_core::tool_parser::{CallRules, ToolSet};
 
 /// Takes what reads as calls in the answer for calls, if all of it holds: the turn has none
 /// of its own, the calls are whole, of known tools and fit their schemas, and no text of
@@ -30,10 +27,7 @@ pub(crate) fn rescue(
         taken_ids: taken_ids.clone(),
         ..CallRules::default()
     };
-    let cut = reply.stop_reason == StopReason::Length;
-    let Some(found) = read(&reply.content, &rules, cut) else {
-        return;
-    };
+    let found = read_calls(&reply.content, &rules, &reply.stop_reason);
     let others = history
         .iter()
         .filter(|message| matches!(message.role, Role::Tool | Role::User))
@@ -41,9 +35,8 @@ pub(crate) fn rescue(
     let others: Vec<String> = others.collect();
     let is_quoted = |call: &ToolCall| {
         let holds = |text: &String| {
-            let calls = read(text, &rules, false).map(|reply| reply.tool_calls);
-            calls
-                .unwrap_or_default()
+            read_calls(text, &rules, &StopReason::EndTurn)
+                .tool_calls
                 .iter()
                 .any(|quoted| quoted.name == call.name && quoted.arguments == call.arguments)
                 || holds_parts(text, call)
@@ -107,35 +100,6 @@ fn plain(text: &str) -> String {
     let text = text.replace("&quot;", "\"").replace("&#34;", "\"");
     let text = text.replace("&#39;", "'").replace("&apos;", "'");
     text.replace("&amp;", "&")
-}
-
-/// Every dialect of calls. Worked out once.
-static ANY: LazyLock<Option<TurnSyntax>> = LazyLock::new(|| {
-    let tools = ToolSyntax::from_name("auto")?;
-    Some(TurnSyntax::new(ReasoningSyntax::default(), tools))
-});
-
-/// The text, read in every dialect.
-fn read(text: &str, rules: &CallRules, cut: bool) -> Option<Reply> {
-    let mut parser = TurnParser::new(TurnParserOptions {
-        syntax: ANY.clone()?,
-        prompt_opened: Some(false),
-        calls: rules.clone(),
-        ..TurnParserOptions::default()
-    });
-    let mut events: Vec<Event> = Vec::new();
-    parser.push(text, &mut events);
-    let end = TurnEnd {
-        stop_reason: match cut {
-            true => StopReason::Length,
-            false => StopReason::EndTurn,
-        },
-        stop_string: None,
-    };
-    let stop_reason = parser.finish(&end, &mut events);
-    let mut assembler = ReplyAssembler::new();
-    events.iter().for_each(|event| assembler.handle(event));
-    Some(assembler.finish(stop_reason))
 }
 
 #[cfg(test)]

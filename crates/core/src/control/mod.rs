@@ -7,6 +7,7 @@ mod replay;
 mod turn_parser;
 mod two_pass;
 mod visible_logprobs;
+mod whole;
 
 pub use bound_schemas::OnUnboundSchema;
 pub use budget::{Admission, After, Phase, ThinkingBudget, ThinkingRule};
@@ -18,3 +19,4 @@ pub use replay::{
 pub use turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 pub use two_pass::{Means, PassEnd, PassRequest, Step, TurnPlan, TwoPass};
 pub use visible_logprobs::VisibleLogprobs;
+pub use whole::{read_calls, read_turn};

@@ -1,7 +1,8 @@
 //! What of past reasoning goes back into a request.
 
-use super::turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
-use crate::chat::{Message, OpaqueKind, Part, Role, StopReason};
+use super::turn_parser::{TurnEnd, TurnParserOptions, TurnSyntax};
+use super::whole::read_turn;
+use crate::chat::{Message, OpaqueKind, Part, Role};
 use crate::reasoning_parser::ReasoningSyntax;
 use crate::tool_parser::ToolSyntax;
 
@@ -59,17 +60,12 @@ pub struct ReasoningSplit {
 /// Splits whole text (rows C1-C4).
 #[must_use]
 pub fn split_reasoning(text: &str, syntax: &ReasoningSyntax) -> ReasoningSplit {
-    let mut events = Vec::new();
-    let mut parser = TurnParser::new(TurnParserOptions {
+    let options = TurnParserOptions {
         syntax: TurnSyntax::new(syntax.clone(), ToolSyntax::none()),
         prompt_opened: Some(false),
         ..TurnParserOptions::default()
-    });
-    parser.push(text, &mut events);
-    parser.finish(&TurnEnd::default(), &mut events);
-    let mut assembler = ReplyAssembler::new();
-    events.iter().for_each(|event| assembler.handle(event));
-    let reply = assembler.finish(StopReason::EndTurn);
+    };
+    let reply = read_turn(text, options, &TurnEnd::default());
     ReasoningSplit {
         reasoning: reply.reasoning,
         answer: reply.content,

@@ -1,18 +1,9 @@
 //! Calls that a model wrote in a format that nobody looked for: they stay text, and the reply
 //! says so.
 
-use std::sync::LazyLock;
-
-use twopass_core::chat::{Diagnostic, DiagnosticKind, Event, Reply, StopReason, ToolChoice};
-use twopass_core::control::{TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
-use twopass_core::reasoning_parser::ReasoningSyntax;
-use twopass_core::tool_parser::{CallRules, ToolSyntax};
-
-/// Every dialect of calls. Worked out once.
-static ANY: LazyLock<TurnSyntax> = LazyLock::new(|| {
-    let tools = ToolSyntax::from_name("auto").unwrap_or_default();
-    TurnSyntax::new(ReasoningSyntax::none(), tools)
-});
+use twopass_core::chat::{Diagnostic, DiagnosticKind, Reply, StopReason, ToolChoice};
+use twopass_core::control::{TurnParserOptions, read_calls};
+use twopass_core::tool_parser::CallRules;
 
 /// Blocks of code in which a call is looked for; those behind them are not read.
 const MAX_BLOCKS: usize = 64;
@@ -69,23 +60,8 @@ fn called(text: &str, rules: &CallRules, stop_reason: &StopReason) -> Option<Str
     if text.trim().is_empty() {
         return None;
     }
-    let mut parser = TurnParser::new(TurnParserOptions {
-        syntax: ANY.clone(),
-        prompt_opened: Some(false),
-        calls: rules.clone(),
-        ..TurnParserOptions::default()
-    });
-    let mut events = Vec::new();
-    parser.push(text, &mut events);
-    let end = TurnEnd {
-        stop_reason: stop_reason.clone(),
-        stop_string: None,
-    };
-    parser.finish(&end, &mut events);
-    events.into_iter().find_map(|event| match event {
-        Event::CallFinished { call, .. } => Some(call.name),
-        _ => None,
-    })
+    let found = read_calls(text, rules, stop_reason).tool_calls;
+    Some(found.into_iter().next()?.name)
 }
 
 /// What stands between Markdown's fences, without the line that names the language.
