@@ -38,6 +38,25 @@ pub enum DiagnosticKind {
 }
 
 impl DiagnosticKind {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::UnclosedReasoning,
+        Self::OrphanClose,
+        Self::StrayClose,
+        Self::TemplateOpensThink,
+        Self::EndedInThought,
+        Self::RepairedJson,
+        Self::InvalidToolCall,
+        Self::CallNotAllowed,
+        Self::MissingToolCall,
+        Self::UnreadToolCall,
+        Self::LimitReached,
+        Self::InvalidUtf8,
+        Self::Degraded,
+        Self::Fallback,
+        Self::PassFailed,
+    ];
+
     /// The name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -58,6 +77,12 @@ impl DiagnosticKind {
             Self::Fallback => "fallback",
             Self::PassFailed => "pass_failed",
         }
+    }
+
+    /// The kind of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 }
 
@@ -84,5 +109,18 @@ impl Diagnostic {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.kind.as_str(), self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_found_by_its_name() {
+        for (number, kind) in DiagnosticKind::ALL.into_iter().enumerate() {
+            assert_eq!(DiagnosticKind::from_name(kind.as_str()), Some(kind));
+            assert_eq!(kind as usize, number, "`{}`", kind.as_str());
+        }
     }
 }

@@ -280,31 +280,12 @@ fn decode_invalid_call(value: &Value) -> InvalidToolCall {
     }
 }
 
-const DIAGNOSTICS: [DiagnosticKind; 14] = [
-    DiagnosticKind::UnclosedReasoning,
-    DiagnosticKind::OrphanClose,
-    DiagnosticKind::StrayClose,
-    DiagnosticKind::TemplateOpensThink,
-    DiagnosticKind::EndedInThought,
-    DiagnosticKind::RepairedJson,
-    DiagnosticKind::InvalidToolCall,
-    DiagnosticKind::CallNotAllowed,
-    DiagnosticKind::MissingToolCall,
-    DiagnosticKind::LimitReached,
-    DiagnosticKind::InvalidUtf8,
-    DiagnosticKind::Degraded,
-    DiagnosticKind::Fallback,
-    DiagnosticKind::PassFailed,
-];
-
 /// An unknown kind is kept as `degraded`, its name in front of the message.
 fn decode_diagnostic(value: &Value) -> Option<Diagnostic> {
     let text = |name: &str| value.get(name).and_then(Value::as_str);
     let (kind, message) = (text("kind")?, text("message").unwrap_or_default());
-    Some(
-        match DIAGNOSTICS.into_iter().find(|known| known.as_str() == kind) {
-            Some(known) => Diagnostic::new(known, message),
-            None => Diagnostic::new(DiagnosticKind::Degraded, format!("{kind}: {message}")),
-        },
-    )
+    Some(match DiagnosticKind::from_name(kind) {
+        Some(known) => Diagnostic::new(known, message),
+        None => Diagnostic::new(DiagnosticKind::Degraded, format!("{kind}: {message}")),
+    })
 }
