@@ -1,4 +1,4 @@
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use twopass_core::chat::{
     BadRequest, Message, OpaqueItem, OpaqueKind, Part, Passthrough, Request, ResponseFormat, Role,
     ToolChoice, TurnBudget, WireFormat,
@@ -360,7 +360,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
             logprobs: logprobs::read_switch(&fields)?,
             stop: read_stop(&fields)?,
             template_kwargs: read_template_kwargs(&fields)?,
-            response_format: response_format(&fields, "response_format")?,
+            response_format: response_format(&fields, CHAT_FIELD)?,
             passthrough: Passthrough::of(WireFormat::ChatCompletions, fields.extra(KNOWN)),
             session: read_session(&fields),
             ..Request::new(messages)
@@ -437,6 +437,11 @@ pub(crate) fn read_thinking(fields: &Fields<'_>) -> Result<Thinking, BadRequest>
     })
 }
 
+/// Where Chat Completions has it.
+const CHAT_FIELD: &str = "response_format";
+
+/// A demanded form. Its name and schema lie in a member `json_schema`, or, as in the formats
+/// that came later, beside its type.
 pub(crate) fn response_format(
     fields: &Fields<'_>,
     name: &str,
@@ -451,16 +456,16 @@ pub(crate) fn response_format(
         Some("json_schema") => {
             let spec = match format.raw("json_schema") {
                 Some(nested) => Fields::read(format.path_of("json_schema"), nested)?,
-                // The Responses API has the fields beside the type.
-                None if format.raw("schema").is_some() => format,
-                None => return Err(format.fault("json_schema", "an object with a `schema`")),
+                None if format.raw("schema").is_none() && name == CHAT_FIELD => {
+                    return Err(format.fault("json_schema", "an object with a `schema`"));
+                }
+                None => format,
             };
-            let schema = spec
-                .value("schema")?
-                .unwrap_or_else(|| Value::Object(Map::new()));
-            if !schema.is_object() && !schema.is_boolean() {
+            let schema = spec.value("schema")?;
+            let is_schema = |value: &Value| value.is_object() || value.is_boolean();
+            let Some(schema) = schema.filter(is_schema) else {
                 return Err(spec.fault("schema", "a JSON Schema"));
-            }
+            };
             Ok(ResponseFormat::JsonSchema {
                 name: spec.text("name")?.unwrap_or_else(|| "answer".to_owned()),
                 schema,

@@ -242,6 +242,14 @@ fn demands_are_read_whole() {
     };
     let error = chat(r#","response_format":{"type":"json_schema"}"#).unwrap_err();
     assert_eq!(error.param, "response_format.json_schema");
+    let nameless = r#","response_format":{"type":"json_schema","json_schema":{"name":"x"}}"#;
+    assert_eq!(
+        chat(nameless).unwrap_err().param,
+        "response_format.json_schema.schema"
+    );
+    let text = br#"{"input":"Hi","text":{"format":{"type":"json_schema","name":"x"}}}"#;
+    let error = openai_responses::decode_request(text).unwrap_err();
+    assert_eq!(error.param, "text.format.schema");
     let choice = |choice: &str| {
         let read = chat(&format!(r#","tool_choice":{choice}"#));
         read.unwrap().request.tool_choice
