@@ -45,11 +45,7 @@ pub(crate) async fn run(shared: &Shared, args: ServeArgs) -> Result<ExitCode, Fa
     let providers = Provider::from_entries(&config, &names(&config, &args))?;
     let providers = with_tools(providers, own_tools.as_ref());
     let reload = Reload {
-        read: read_again(
-            shared.clone(),
-            args,
-            (own_tools.clone(), fixed_settings(&config)),
-        ),
+        read: read_again(shared.clone(), args, own_tools.clone(), config),
         say: Box::new(say),
     };
     let as_json = shared.json;
@@ -164,32 +160,26 @@ async fn pull(config: &Config, args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a running server does not follow: key and value, in order.
-fn fixed_settings(config: &Config) -> Vec<(String, String)> {
-    let all = config.settings().into_iter();
-    all.filter(|row| row.key.starts_with("server.") && row.key != "server.keys_file")
-        .map(|row| (row.key, row.value))
-        .collect()
-}
-
-/// The keys whose values differ.
-fn changed(before: &[(String, String)], after: &[(String, String)]) -> Vec<String> {
-    let only_in = |some: &[(String, String)], others: &[(String, String)]| {
-        let rows = some.iter().filter(|row| !others.contains(row));
-        rows.map(|(key, _)| key.clone()).collect::<Vec<_>>()
+/// What a running server does not follow, of all that differs: the rest of `server`, as far as
+/// no flag decides it.
+fn at_next_start(before: &Config, now: &Config, args: &ServeArgs) -> Vec<String> {
+    let is_fixed = |key: &String| match key.as_str() {
+        "server.keys_file" => false,
+        "server.host" => args.host.is_none(),
+        "server.port" => args.port.is_none(),
+        key => key.starts_with("server."),
     };
-    let mut keys = [only_in(before, after), only_in(after, before)].concat();
-    keys.sort();
-    keys.dedup();
-    keys
+    let keys = before.keys_that_differ(now).into_iter();
+    keys.filter(is_fixed).collect()
 }
 
 /// Reads the configuration as these flags ask for it. Nothing is pulled, and the server's own
-/// tools stay those of the start, as do the `fixed` settings.
+/// tools stay those of the start.
 fn read_again(
     shared: Shared,
     args: ServeArgs,
-    (own_tools, fixed): (Option<OwnTools>, Vec<(String, String)>),
+    own_tools: Option<OwnTools>,
+    started: Config,
 ) -> Box<ReadFresh> {
     let read = move |running: &[Provider]| {
         let config = setup::config(&shared, args.provider.clone(), args.model.clone())?;
@@ -198,7 +188,7 @@ fn read_again(
             providers: with_tools(providers, own_tools.as_ref()),
             default_provider: Some(config.default_provider.clone()),
             keys_file: keys_file(&config, &args),
-            at_next_start: changed(&fixed, &fixed_settings(&config)),
+            at_next_start: at_next_start(&started, &config, &args),
         })
     };
     Box::new(move |running| {

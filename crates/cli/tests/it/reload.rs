@@ -101,6 +101,16 @@ fn streams_go_on_while_the_configuration_changes() {
         "the configuration was read again, serving: two; \
          `server.access_log`, `server.memory` from the next start on"
     );
+    // One secret for another, too, and not what a flag decides.
+    let places = "store: 'postgres://u:b@nowhere/db', reasoning_memory: false, port: 9";
+    let moved = config("two", &url).replace("access_log: true", places);
+    place.write("twopass.yaml", moved);
+    serving.signal("HUP");
+    assert_eq!(
+        serving.message(),
+        "the configuration was read again, serving: two; \
+         `server.access_log`, `server.reasoning_memory`, `server.store` from the next start on"
+    );
     serving.signal("TERM");
     let mut serving = serving;
     assert!(serving.child.wait().unwrap().success());

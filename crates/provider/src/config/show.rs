@@ -1,5 +1,7 @@
 //! The effective configuration for people, each value with its origin, keys masked.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use secrecy::{ExposeSecret, SecretString};
 use twopass_core::tool_parser::CustomDialect;
 
@@ -25,8 +27,29 @@ impl Config {
     /// Every value in the order of the file format, secrets masked.
     #[must_use]
     pub fn settings(&self) -> Vec<Setting> {
+        self.listed(|_| MASK.to_owned())
+    }
+
+    /// The keys whose values are others here than there, those of secrets too.
+    #[must_use]
+    pub fn keys_that_differ(&self, other: &Self) -> Vec<String> {
+        let revealed = |secret: &SecretString| secret.expose_secret().to_owned();
+        let rows = |config: &Self| -> BTreeMap<String, String> {
+            let rows = config.listed(revealed).into_iter();
+            rows.map(|row| (row.key, row.value)).collect()
+        };
+        let (own, others) = (rows(self), rows(other));
+        let keys: BTreeSet<_> = own.keys().chain(others.keys()).collect();
+        let differing = keys
+            .into_iter()
+            .filter(|key| own.get(*key) != others.get(*key));
+        differing.cloned().collect()
+    }
+
+    fn listed(&self, secret: fn(&SecretString) -> String) -> Vec<Setting> {
         let mut list = List {
             config: self,
+            secret,
             out: Vec::new(),
         };
         list.put("default_provider", &self.default_provider);
@@ -50,9 +73,14 @@ impl Config {
         );
         list.put_or(
             "server.store",
-            self.server.store.as_ref().map(shown_store),
+            self.server
+                .store
+                .as_ref()
+                .map(|place| list.shown_store(place)),
             "(the data folder)",
         );
+        let keeps_reasoning = self.server.reasoning_memory.to_string();
+        list.put("server.reasoning_memory", &keeps_reasoning);
         list.put("server.memory", self.server.memory.as_str());
         list.observers();
         list.put("agent.max_rounds", &self.agent.max_rounds.to_string());
@@ -73,17 +101,12 @@ impl Config {
     }
 }
 
-/// The place of stored responses without its password.
-fn shown_store(place: &SecretString) -> String {
-    let place = place.expose_secret();
-    match place.split_once("://") {
-        Some((scheme, _)) => format!("{scheme}://********"),
-        None => place.to_owned(),
-    }
-}
+const MASK: &str = "********";
 
 struct List<'a> {
     config: &'a Config,
+    /// What stands for a secret.
+    secret: fn(&SecretString) -> String,
     out: Vec<Setting>,
 }
 
@@ -106,6 +129,15 @@ impl List<'_> {
         self.put(key, value.as_deref().unwrap_or(unset));
     }
 
+    /// The place of stored responses; an address may hold a password.
+    fn shown_store(&self, place: &SecretString) -> String {
+        let shown = place.expose_secret();
+        match shown.split_once("://") {
+            Some((scheme, _)) => format!("{scheme}://{}", (self.secret)(place)),
+            None => shown.to_owned(),
+        }
+    }
+
     fn observers(&mut self) {
         let server = &self.config.server;
         self.put("server.access_log", &server.access_log.to_string());
@@ -114,8 +146,9 @@ impl List<'_> {
         };
         self.put("server.traces.endpoint", traces.endpoint.as_str());
         self.put("server.traces.content", &traces.content.to_string());
-        for (name, _) in &traces.headers {
-            self.put(&format!("server.traces.headers.{name}"), "********");
+        for (name, value) in &traces.headers {
+            let value = (self.secret)(value);
+            self.put(&format!("server.traces.headers.{name}"), &value);
         }
     }
 
@@ -196,11 +229,11 @@ impl List<'_> {
             }
         }
         let (value, origin) = match (&entry.api.api_key, &entry.api.api_key_origin) {
-            (Some(_), Some(origin)) => ("********", origin.clone()),
-            _ if entry.api.key_fault.is_some() => ("missing", "default".to_owned()),
-            _ => ("none", "default".to_owned()),
+            (Some(key), Some(origin)) => ((self.secret)(key), origin.clone()),
+            _ if entry.api.key_fault.is_some() => ("missing".to_owned(), "default".to_owned()),
+            _ => ("none".to_owned(), "default".to_owned()),
         };
-        self.push(&format!("{path}.api_config.api_key"), value, origin);
+        self.push(&format!("{path}.api_config.api_key"), &value, origin);
         let t = entry.api.timeouts;
         for (name, value) in [
             ("connect", t.connect),
