@@ -3,7 +3,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use twopass_provider::catalogue::Catalogue;
 use twopass_provider::config::notices;
-use twopass_provider::{Config, Provider};
+use twopass_provider::{Config, Provider, ProviderError};
 use twopass_server::ServerOptions;
 
 use crate::args::{ConfigAction, ConfigArgs, Shared};
@@ -62,10 +62,15 @@ fn check(as_json: bool, config: &Config) -> Result<ExitCode, Failure> {
     let file = config.file.as_ref().map(|path| path.display().to_string());
     let catalogue = Catalogue::new(config);
     let faults = config.providers.iter().flat_map(|entry| {
-        match Provider::from_entry(config, Some(&entry.name)) {
-            Ok(_) => catalogue.absent(entry),
-            Err(error) => vec![error],
-        }
+        let fault = Provider::from_entry(config, Some(&entry.name)).err();
+        let is_told = |other: &ProviderError| {
+            fault.as_ref().is_some_and(|fault| {
+                fault.param() == other.param() && fault.provider() == other.provider()
+            })
+        };
+        let mut faults = catalogue.absent(entry);
+        faults.retain(|other| !is_told(other));
+        fault.into_iter().chain(faults)
     });
     let faults = faults.map(|error| error.to_string());
     let server = ServerOptions::from(&config.server).check().err();

@@ -104,6 +104,27 @@ fn config_check_finds_files_that_are_not_there() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
+/// A model that writes no text, and what is not there beside another fault.
+#[test]
+fn config_check_finds_all_that_an_entry_cannot_run_with() {
+    let place = Place::new();
+    place.write(
+        "twopass.yaml",
+        "providers:\n  - {name: v, provider_backend: embedded, model_name: wordllama-256}\n  - name: a\n    provider_backend: embedded\n    engine_config: {threads: 9999, lora: {dry: dry.gguf}}\n",
+    );
+    let ran = place.run(&["config", "check"]);
+    assert_eq!(ran.code, 1);
+    let faults: Vec<_> = ran.stderr.lines().collect();
+    assert_eq!(faults.len(), 3, "{faults:?}");
+    for (fault, told) in faults.iter().zip([
+        "provider `v`: `wordllama-256` makes vectors, not text",
+        "must be 1 to 256, got 9999",
+        "provider `a`: engine_config.lora.dry: no file `",
+    ]) {
+        assert!(fault.contains(told), "{fault}");
+    }
+}
+
 #[test]
 fn models_list_says_what_is_here() {
     let place = Place::new();

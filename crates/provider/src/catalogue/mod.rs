@@ -112,6 +112,16 @@ pub struct ListedModel {
     pub about: &'static str,
 }
 
+/// The error of a name whose model makes vectors only.
+fn writes_no_text(name: &str) -> Option<ProviderError> {
+    let Ok(ModelName::Known(known)) = ModelName::parse(name) else {
+        return None;
+    };
+    let message = format!("`{}` makes vectors, not text", known.name);
+    let error = ProviderError::new(ErrorKind::Config, message).with_param("model_name");
+    (known.makes == Makes::Vectors).then_some(error)
+}
+
 impl Catalogue {
     /// The catalogue of this configuration: `$TWOPASS_MODELS_DIR`, then its `models_dir`,
     /// then the user's data folder, which is also where pulled files go.
@@ -169,11 +179,8 @@ impl Catalogue {
     /// # Errors
     /// The name is unknown, or the model is not on this machine: the error says how to pull it.
     pub fn model_path(&self, entry: &ProviderConfig) -> Result<PathBuf, ProviderError> {
-        if let Ok(ModelName::Known(known)) = ModelName::parse(&entry.model_name)
-            && known.makes == Makes::Vectors
-        {
-            let message = format!("`{}` makes vectors, not text", known.name);
-            return Err(ProviderError::new(ErrorKind::Config, message).with_param("model_name"));
+        if let Some(error) = writes_no_text(&entry.model_name) {
+            return Err(error);
         }
         match self.locate(&entry.model_name)? {
             Located::At(path) => Ok(path),
@@ -226,8 +233,9 @@ impl Catalogue {
         Ok(missing)
     }
 
-    /// What an embedded entry names that can be neither opened nor pulled: files that do not
-    /// exist and unknown names of draft models, an error of kind [`ErrorKind::NotFound`] each.
+    /// What an embedded entry names that it cannot run with, pulled or not: files that do not
+    /// exist and unknown names, an error of kind [`ErrorKind::NotFound`] each, and a model that
+    /// writes no text, one of kind [`ErrorKind::Config`].
     #[must_use]
     pub fn absent(&self, entry: &ProviderConfig) -> Vec<ProviderError> {
         if entry.backend != BackendKind::Embedded {
@@ -246,7 +254,8 @@ impl Catalogue {
                 Some(ProviderError::new(ErrorKind::NotFound, text).with_param(key))
             }
         };
-        let model = of_model("model_name", &entry.model_name);
+        let model =
+            writes_no_text(&entry.model_name).or_else(|| of_model("model_name", &entry.model_name));
         let draft = entry.engine.draft_model.as_deref();
         let draft = draft.and_then(|name| of_model("engine_config.draft_model", name));
         let adapters = entry
