@@ -26,8 +26,8 @@ pub(crate) struct MarkupReader {
 
 impl MarkupReader {
     /// A reader that looks for these tags and calls. Whether the prompt opened a think block
-    /// is not known: the service renders it.
-    pub(crate) fn new(syntax: TurnSyntax, mut calls: CallRules) -> Self {
+    /// is not known: the service renders it. An answer that `has_form` holds no unread calls.
+    pub(crate) fn new(syntax: TurnSyntax, mut calls: CallRules, has_form: bool) -> Self {
         let forces_call = calls.choice.forces_call();
         // Whether a demanded call came is only known here, where structured ones count too.
         calls.choice = unforced(calls.choice);
@@ -38,7 +38,10 @@ impl MarkupReader {
             ..TurnParserOptions::default()
         };
         Self {
-            unread: UnreadCalls::of(&options),
+            unread: match has_form {
+                true => UnreadCalls::default(),
+                false => UnreadCalls::of(&options),
+            },
             parser: TurnParser::new(options),
             reply: ReplyAssembler::new(),
             logprobs: VisibleLogprobs::default(),

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use twopass_core::chat::{
     Diagnostic, DiagnosticKind, Event, InvalidToolCall, Message, OpaqueItem, Part, PassReport,
-    Reply, Request, Role, StopReason, ThinkTag, Thinking, ToolCall, TurnBudget,
+    Reply, Request, ResponseFormat, Role, StopReason, ThinkTag, Thinking, ToolCall, TurnBudget,
 };
 use twopass_core::chat_template::ThinkFraming;
 use twopass_core::control::{
@@ -328,7 +328,8 @@ impl Passes {
         if self.request.tool_choice.forces_call() && reply.tool_calls.is_empty() {
             self.note(missing_call(), &mut reply);
         }
-        if !reply.content.is_empty() {
+        let has_form = self.request.response_format != ResponseFormat::Text;
+        if !reply.content.is_empty() && !has_form {
             let unread = UnreadCalls::of(&self.service.parser(&self.request));
             if let Some(note) = unread.note(&reply) {
                 self.note(note, &mut reply);

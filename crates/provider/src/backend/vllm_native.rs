@@ -11,7 +11,9 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use hyper::Uri;
-use twopass_core::chat::{Delivery, Event, Reply, Request, ToolCall, TurnBudget, WireFormat};
+use twopass_core::chat::{
+    Delivery, Event, Reply, Request, ResponseFormat, ToolCall, TurnBudget, WireFormat,
+};
 use twopass_core::control::TurnSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSyntax};
 use twopass_wire::error::ErrorBody;
@@ -71,7 +73,9 @@ impl VllmNative {
             body.tools.clone_from(&request.tools);
             body.tool_choice = Some(request.tool_choice.clone());
             body.tool_parser = Some(self.config.tool_parser.as_str().to_owned());
-            body.parallel_tool_calls = (!request.parallel_tool_calls).then_some(false);
+            // Unsaid, a demanded call is one call, a free choice several.
+            let is_said = request.tool_choice.forces_call() || !request.parallel_tool_calls;
+            body.parallel_tool_calls = is_said.then_some(request.parallel_tool_calls);
         }
         match request.budget {
             TurnBudget::OnePass { max_tokens } => {
@@ -111,9 +115,10 @@ impl VllmNative {
             // The server may have tools of its own (row B13).
             rules.tools = None;
         }
+        let has_form = request.response_format != ResponseFormat::Text;
         let turn = Turn {
             exchange,
-            markup: MarkupReader::new(self.syntax.clone(), rules.clone()),
+            markup: MarkupReader::new(self.syntax.clone(), rules.clone(), has_form),
             rules,
             items: VecDeque::new(),
             any_output: false,

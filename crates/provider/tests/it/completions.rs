@@ -2,7 +2,7 @@
 //! M6.
 
 use serde_json::{Value, json};
-use twopass_core::chat::{DiagnosticKind, StopReason};
+use twopass_core::chat::{DiagnosticKind, ResponseFormat, StopReason};
 use twopass_provider::{CallOptions, ErrorKind, Message, Role, ToolChoice};
 use twopass_replay::{Answer, Server};
 
@@ -243,6 +243,29 @@ async fn a4_a_call_in_a_format_that_nobody_looked_for_is_told() {
                 "{backend}, {choice:?}: {text}"
             );
         }
+    }
+}
+
+// Row A4: a form that was asked for is no call, whatever its members are called.
+#[tokio::test]
+async fn a4_a_demanded_form_is_no_unread_call() {
+    let form = "{\"name\": \"get_time\", \"arguments\": {\"tz\": \"UTC\"}}";
+    let body = json!({"choices": [
+        {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": form}},
+    ]});
+    let one_pass = "    generation_config: {two_pass: false}\n";
+    for (response_format, n_told) in [(ResponseFormat::Text, 1), (ResponseFormat::JsonObject, 0)] {
+        let server = play(vec![ok(body.clone())]).await;
+        let provider = provider(&server, "openai", one_pass);
+        let options = CallOptions {
+            tools: vec![time_tool()],
+            response_format,
+            ..CallOptions::default()
+        };
+        let request = provider.request(asked("Time?"), options).unwrap();
+        let reply = provider.generate(request).await.unwrap();
+        assert_eq!(reply.content, form);
+        assert_eq!(reply.diagnostics.len(), n_told, "{:?}", reply.diagnostics);
     }
 }
 

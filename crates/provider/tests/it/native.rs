@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use twopass_core::chat::{Event, Message, Role, StopReason, ToolChoice, ToolSpec};
+use twopass_core::chat::{DiagnosticKind, Event, Message, Role, StopReason, ToolChoice, ToolSpec};
 use twopass_provider::config::{Config, Environment};
 use twopass_provider::plan::Thinking;
 use twopass_provider::{CallOptions, ErrorKind, Provider, ProviderError, TurnItem};
@@ -68,6 +68,51 @@ async fn b12_request_on_the_wire() {
             "tool_choice": "auto", "tool_parser": "hermes", "stream": true,
         })
     );
+}
+
+// Row B12: whether a demanded call may be several is said, for the server to follow.
+#[tokio::test]
+async fn b12_several_demanded_calls_are_asked_for() {
+    let rows = [
+        (ToolChoice::Required, Some(true), json!(true)),
+        (ToolChoice::Required, None, json!(false)),
+        (ToolChoice::Auto, None, Value::Null),
+        (ToolChoice::Auto, Some(false), json!(false)),
+    ];
+    for (choice, parallel, sent) in rows {
+        let server = play(vec![documented()]).await;
+        let options = CallOptions {
+            tools: vec![memory_tool()],
+            tool_choice: choice.clone(),
+            parallel_tool_calls: parallel,
+            ..CallOptions::default()
+        };
+        let client = provider(&server, "").client().with_options(options);
+        client.invoke(hello()).await.unwrap();
+        let asked = server.requests().remove(0).json();
+        assert_eq!(
+            asked["parallel_tool_calls"], sent,
+            "{choice:?}, {parallel:?}"
+        );
+    }
+}
+
+// Row A4: what the server says of a call that it did not read is not said again.
+#[tokio::test]
+async fn a4_an_unread_call_is_told_once() {
+    let call = "{\"name\": \"overwrite_memory\", \"arguments\": {\"new_memory\": \"x\"}}";
+    let mut notes = Vec::new();
+    for _ in 0..2 {
+        let body = json!({"thinking": "", "response": call, "diagnostics": notes});
+        let server = play(vec![Answer::json(200, &body)]).await;
+        let client = provider(&server, "").client();
+        let client = client.bind_tools(vec![memory_tool()], ToolChoice::Auto);
+        let message = client.invoke(hello()).await.unwrap();
+        let told = &message.reply.diagnostics;
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0].kind, DiagnosticKind::UnreadToolCall);
+        notes = vec![json!({"kind": told[0].kind.as_str(), "message": told[0].message})];
+    }
 }
 
 // Rows B5, B6, B13, X2, X10: the documented reply as the client's message; there is always a
