@@ -10,7 +10,7 @@ use super::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 
 /// Every dialect of calls and none of reasoning. Worked out once.
 static ANY_DIALECT: LazyLock<TurnSyntax> = LazyLock::new(|| {
-    let tools = ToolSyntax::from_name("auto").unwrap_or_default();
+    let tools = ToolSyntax::from_name("auto").expect("`auto` names every dialect");
     TurnSyntax::new(ReasoningSyntax::none(), tools)
 });
 

@@ -94,8 +94,9 @@ impl<'a> CallFormat<'a> {
     /// tool may be called, or if the format's calls begin with no marker.
     ///
     /// Without `parallel` a second call cannot open. Where the marker is plain text, no line behind
-    /// the call begins with the marker's first character then, unless that is one of prose or code:
-    /// a marker that is refused at its end only would stay in the text, all but its end.
+    /// the call begins with the marker's first visible character then, unless that is a letter, a
+    /// digit or one that begins lines of Markdown: a marker that is refused at its end only would
+    /// stay in the text, all but its end.
     #[must_use]
     pub fn lazy_grammar(
         &self,
@@ -119,8 +120,9 @@ impl<'a> CallFormat<'a> {
             false => {
                 let opened = format!("opened[lazy]: OPENED\nOPENED: /(.|\\n)*/ {quoted}");
                 let mut last = format!("LAST: FREE & ~(/(.|\\n)*/ {quoted} /(.|\\n)*/)");
-                let first = self.marker.chars().next();
-                if let Some(first) = first.filter(|c| !c.is_alphanumeric() && *c != '`') {
+                let first = self.marker.trim_start().chars().next();
+                let is_prose = |c: char| c.is_alphanumeric() || "`#>-*+|".contains(c);
+                if let Some(first) = first.filter(|c| !is_prose(*c)) {
                     let first = json!(first.to_string());
                     let line = format!("/((.|\\n)*\\n)?[ \\t\\r]*/ {first} /(.|\\n)*/");
                     last.push_str(&format!(" & ~({line})"));
