@@ -10,6 +10,9 @@ use std::process::Command;
 use crate::workspace::{Workspace, run as run_command};
 use crate::{Outcome, setup};
 
+/// The flag for a build that runs on every processor that the engine supports.
+pub(crate) const PORTABLE: &str = "--portable";
+
 const USAGE: &str = "usage: cargo xtask install [--portable] [ARGUMENTS OF cargo install]";
 
 /// A set of instructions that not every processor has.
@@ -29,17 +32,21 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result
     }
     setup::require_build()?;
     let mut command = workspace.cargo(&["install", "--locked", "--path", "crates/cli"]);
-    command.args(arguments.iter().filter(|word| *word != "--portable"));
-    if !arguments.iter().any(|word| word == "--portable") {
+    command.args(arguments.iter().filter(|word| *word != PORTABLE));
+    // Who names a target or a folder knows what is to be built there.
+    let decides = |word: &String| word == PORTABLE || word.starts_with("--target");
+    if !arguments.iter().any(decides) {
         use_all_instructions(&mut command, workspace);
     }
     run_command(&mut command)?;
     Ok(Outcome::Done)
 }
 
-/// Has a command of cargo build llama.cpp with all that this processor has.
+/// Has a command of cargo build llama.cpp with all that this processor has and the environment
+/// does not decide.
 pub(crate) fn use_all_instructions(command: &mut Command, workspace: &Workspace) {
-    let found = found();
+    let mut found = found();
+    found.retain(|set| std::env::var_os(set.variable).is_none());
     if found.is_empty() {
         return;
     }

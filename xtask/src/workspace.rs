@@ -94,11 +94,11 @@ impl Workspace {
     pub(crate) fn build(&self, arguments: &[&str], name: &str) -> anyhow::Result<PathBuf> {
         let mut command = self.cargo(&["build"]);
         command.args(arguments);
-        Self::built(&mut command, name)
+        Self::run_build(&mut command, name)
     }
 
     /// Runs a `cargo build` and returns what it made, as [`Self::build`] does.
-    pub(crate) fn built(command: &mut Command, name: &str) -> anyhow::Result<PathBuf> {
+    pub(crate) fn run_build(command: &mut Command, name: &str) -> anyhow::Result<PathBuf> {
         let output = command
             .arg("--message-format=json-render-diagnostics")
             .stdin(Stdio::null())

@@ -38,13 +38,15 @@ struct Options {
     model: Option<PathBuf>,
     program: Option<PathBuf>,
     release: bool,
+    portable: bool,
 }
 
 impl Options {
     const USAGE: &str = "bench-engine [--threads 1] [--rounds 3] [--streams 1,2,4,8,16] \
          [--prompt-words 300] [--long-words 2000] [--prefix-words 1900] [--tokens 64] \
          [--budgets 0,64,256] [--only streams,long,prefix,grammar,budgets,alone] \
-         [--peers llamacpp,vllm] [--model FILE.gguf] [--program TWOPASS] [--release]";
+         [--peers llamacpp,vllm] [--model FILE.gguf] [--program TWOPASS] [--release [--portable]]\n\
+         --release builds with all instructions of this processor, unless --portable is there";
 
     fn parse(arguments: &[String]) -> anyhow::Result<Self> {
         let mut options = Self {
@@ -61,11 +63,13 @@ impl Options {
             model: None,
             program: None,
             release: false,
+            portable: false,
         };
         let mut rest = arguments.iter();
         while let Some(name) = rest.next() {
-            if name == "--release" {
-                options.release = true;
+            if name == "--release" || name == install::PORTABLE {
+                options.release |= name == "--release";
+                options.portable |= name == install::PORTABLE;
                 continue;
             }
             let value = rest
@@ -139,9 +143,11 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result
         command.args(what);
         if options.release {
             command.arg("--release");
+        }
+        if options.release && !options.portable {
             install::use_all_instructions(&mut command, workspace);
         }
-        Workspace::built(&mut command, name)
+        Workspace::run_build(&mut command, name)
     };
     let bandwidth = machine::read_bandwidth(options.threads);
     if options.only.iter().any(|kind| kind != ALONE) {
