@@ -1,7 +1,7 @@
 //! Examples of model formats.
 
 use serde_json::{Value, json};
-use twopass_core::control::{TurnParserOptions, TurnSyntax};
+use twopass_core::control::{AnswerForm, TurnParserOptions, TurnSyntax};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::{self, CallRules, ToolSyntax};
 
@@ -41,7 +41,7 @@ pub(crate) fn run(case: &Value) -> Verdict {
         syntax: TurnSyntax::new(reasoning, tools),
         prompt_opened: case["start_in_thinking"].as_bool(),
         thinking_off: false,
-        answer_is_bound: false,
+        answer_form: AnswerForm::Free,
         calls: CallRules {
             tools: tools_of(case),
             // These lines compare what the model wrote.

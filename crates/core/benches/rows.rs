@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use twopass_core::chat::{Event, ToolSpec};
-use twopass_core::control::{TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
+use twopass_core::control::{AnswerForm, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::text::JsonLimits;
 use twopass_core::tool_parser::{CallRules, ParserLimits, ToolSet, ToolSyntax};
@@ -165,7 +165,7 @@ pub fn options(row: &Row) -> TurnParserOptions {
         ),
         prompt_opened: Some(false),
         thinking_off: false,
-        answer_is_bound: false,
+        answer_form: AnswerForm::Free,
         calls: CallRules {
             tools: Some(Arc::new(ToolSet::new([tool()]))),
             limits,

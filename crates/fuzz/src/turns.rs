@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use twopass_core::chat::{Arguments, Event, Reply, StopReason, ToolCall, ToolChoice, ToolSpec};
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
+use twopass_core::control::{
+    AnswerForm, ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax,
+};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::text::Utf8Assembler;
 use twopass_core::tool_parser::{
@@ -196,7 +198,7 @@ impl Turns {
             ),
             prompt_opened: *random.pick(&[None, Some(false), Some(true)]),
             thinking_off: random.one_in(8),
-            answer_is_bound: false,
+            answer_form: AnswerForm::Free,
             calls: CallRules {
                 tools: (!random.one_in(8)).then(|| Arc::new(ToolSet::new(tools()))),
                 choice: random

@@ -2,7 +2,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use twopass_core::chat::{DiagnosticKind, Event, Reply};
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
+use twopass_core::control::{
+    AnswerForm, ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax,
+};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::text::Utf8Assembler;
 use twopass_core::tool_parser::ToolSyntax;
@@ -184,7 +186,7 @@ pub(crate) fn split(case: &Value) -> Verdict {
         syntax: TurnSyntax::new(reasoning, ToolSyntax::none()),
         prompt_opened: input["prompt_opened"].as_bool(),
         thinking_off: input["thinking_enabled"] == false,
-        answer_is_bound: false,
+        answer_form: AnswerForm::Free,
         ..TurnParserOptions::default()
     };
     let (bytes, own) = bytes_of(input);
@@ -202,7 +204,7 @@ pub(crate) fn extract(case: &Value) -> Verdict {
         syntax: TurnSyntax::new(reasoning.unwrap_or_else(ReasoningSyntax::think_tags), tools),
         prompt_opened: prompt_opened(input),
         thinking_off: input["thinking_enabled"] == false,
-        answer_is_bound: false,
+        answer_form: AnswerForm::Free,
         calls: call_rules_of(input),
     };
     let (bytes, own) = bytes_of(input);
@@ -238,7 +240,7 @@ pub(crate) fn split_channels(case: &Value) -> Verdict {
         ),
         prompt_opened: input["prompt_opened"].as_bool(),
         thinking_off: false,
-        answer_is_bound: false,
+        answer_form: AnswerForm::Free,
         calls: call_rules_of(input),
     };
     let (bytes, own) = bytes_of(input);

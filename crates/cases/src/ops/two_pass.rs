@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use twopass_core::chat::{Reply, ThinkTag, TurnBudget, Usage};
 use twopass_core::chat_template::ThinkFraming;
 use twopass_core::control::{
-    Means, PassEnd, PassRequest, Step, TurnParserOptions, TurnPlan, TurnSyntax, TwoPass,
+    AnswerForm, Means, PassEnd, PassRequest, Step, TurnParserOptions, TurnPlan, TurnSyntax, TwoPass,
 };
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::tool_parser::ToolSyntax;
@@ -148,7 +148,7 @@ fn plan_of(input: &Value) -> Result<TurnPlan, String> {
             calls: call_rules_of(input),
             prompt_opened: input["prompt_opened"].as_bool(),
             thinking_off: input["thinking_enabled"] == false,
-            answer_is_bound: false,
+            answer_form: AnswerForm::Free,
         },
     })
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use twopass_core::chat::{Diagnostic, DiagnosticKind, Reply, StopReason};
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
+use twopass_core::control::{
+    AnswerForm, ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax,
+};
 use twopass_core::reasoning_parser::{self, ReasoningSyntax};
 use twopass_core::text::Utf8Assembler;
 use twopass_core::tool_parser::{self, CallRules, ToolDialect, ToolSet, ToolSyntax};
@@ -88,7 +90,7 @@ fn options(args: &ParseArgs, own: &[ToolDialect]) -> Result<TurnParserOptions, F
         syntax: TurnSyntax::new(reasoning, tools),
         prompt_opened: args.prompt_opened.then_some(true),
         thinking_off: false,
-        answer_is_bound: false,
+        answer_form: AnswerForm::Free,
         calls: CallRules {
             tools: args.tools.is_some().then(|| Arc::new(ToolSet::new(specs))),
             choice,

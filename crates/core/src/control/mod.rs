@@ -16,7 +16,9 @@ pub use replay::{
     ReasoningSplit, ReplayPolicy, drop_reasoning, dropped_reasoning, replay, split_past_turn,
     split_reasoning,
 };
-pub use turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
+pub use turn_parser::{
+    AnswerForm, ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax,
+};
 pub use two_pass::{Means, PassEnd, PassRequest, Step, TurnPlan, TwoPass};
 pub use visible_logprobs::VisibleLogprobs;
 pub use whole::{read_calls, read_turn};

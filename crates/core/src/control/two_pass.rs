@@ -21,7 +21,7 @@
 use std::collections::VecDeque;
 
 use super::budget::ThinkingRule;
-use super::turn_parser::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
+use super::turn_parser::{AnswerForm, ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions};
 use super::visible_logprobs::VisibleLogprobs;
 use crate::chat::{
     CallErrorKind, Diagnostic, DiagnosticKind, Event, InvalidToolCall, PassReport, Reply,
@@ -178,7 +178,9 @@ impl TwoPass {
         } else if plan.closed_by_template {
             options.prompt_opened = Some(false);
         }
-        if options.answer_is_bound && matches!(plan.budget, TurnBudget::OnePass { .. }) {
+        if options.answer_form == AnswerForm::Bound
+            && matches!(plan.budget, TurnBudget::OnePass { .. })
+        {
             // Without a budget nothing closes a block that the template opened: the grammar
             // holds from the first token on.
             options.prompt_opened = Some(false);
@@ -550,7 +552,7 @@ impl TurnPlan {
     /// nothing is looked for in it, and no marker of a call ends it.
     pub fn bind_answer(&mut self) {
         if !self.only_calls {
-            self.parser.answer_is_bound = true;
+            self.parser.answer_form = AnswerForm::Bound;
             self.call_stop = None;
         }
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use twopass_core::chat::{DiagnosticKind, Event, Reply, StopReason, ToolChoice, ToolSpec};
-use twopass_core::control::{ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax};
+use twopass_core::control::{
+    AnswerForm, ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax,
+};
 use twopass_core::reasoning_parser::ReasoningSyntax;
 use twopass_core::text::Utf8Assembler;
 use twopass_core::tool_parser::{CallRules, ToolSet, ToolSyntax};
@@ -19,7 +21,7 @@ pub(crate) fn options(reasoning: &str, tools: &str, specs: Vec<ToolSpec>) -> Tur
         ),
         prompt_opened: Some(false),
         thinking_off: false,
-        answer_is_bound: false,
+        answer_form: AnswerForm::Free,
         calls: CallRules {
             tools: Some(Arc::new(ToolSet::new(specs))),
             choice: ToolChoice::Auto,

@@ -1,6 +1,6 @@
 //! Turns as data: `testdata/turns/*.jsonl`, one case per line.
 //!
-//! `{name, rows, reasoning?, tools?, opened?, off?, bound?, choice?, stop?, stop_string?, taken?,
+//! `{name, rows, reasoning?, tools?, opened?, off?, form?, choice?, stop?, stop_string?, taken?,
 //! limits?, input, expect}`; only the keys of `expect` that are present are checked. The
 //! tools of all cases are `f(x: integer, s: string, b: boolean, l: array, o: object)`,
 //! `get(city: string, required)` and `none()`.
@@ -10,6 +10,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use twopass_core::chat::{ToolChoice, ToolSpec};
+use twopass_core::control::AnswerForm;
 
 use crate::harness::{end, options, outcome, run_all};
 
@@ -47,7 +48,12 @@ fn check(case: &Value) {
         Some(opened) => opened.as_bool(),
     };
     options.thinking_off = case["off"] == true;
-    options.answer_is_bound = case["bound"] == true;
+    options.answer_form = match text("form") {
+        None => AnswerForm::Free,
+        Some("asked") => AnswerForm::Asked,
+        Some("bound") => AnswerForm::Bound,
+        Some(other) => panic!("unknown form `{other}`"),
+    };
     options.calls.choice = match &case["choice"] {
         Value::String(word) if word == "none" => ToolChoice::None,
         Value::String(word) if word == "required" => ToolChoice::Required,

@@ -15,8 +15,7 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use hyper::Uri;
 use twopass_core::chat::{
-    Delivery, Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, ResponseFormat,
-    Thinking, TurnBudget,
+    Delivery, Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, Thinking, TurnBudget,
 };
 use twopass_core::control::TurnSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSyntax};
@@ -262,8 +261,7 @@ impl Service {
     }
 
     fn markup(&self, request: &Request) -> MarkupReader {
-        let has_form = request.response_format != ResponseFormat::Text;
-        MarkupReader::new(self.syntax.clone(), self.call_rules(request), has_form)
+        MarkupReader::new(self.syntax.clone(), self.call_rules(request), request)
     }
 
     /// What calls in the text of a turn are judged by.

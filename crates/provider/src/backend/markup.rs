@@ -1,13 +1,16 @@
 //! Text of a chat service that may hold think tags and call markup, read by the turn parser;
 //! what came structured passes by (rows B11, G2, H12).
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use twopass_core::chat::{
-    Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, StopReason, ToolChoice,
+    Diagnostic, DiagnosticKind, Event, PassReport, Reply, Request, ResponseFormat, StopReason,
+    ToolChoice,
 };
 use twopass_core::control::{
-    ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax, VisibleLogprobs,
+    AnswerForm, ReplyAssembler, TurnEnd, TurnParser, TurnParserOptions, TurnSyntax, VisibleLogprobs,
 };
 use twopass_core::tool_parser::{CallRules, ToolSet};
 
@@ -26,22 +29,20 @@ pub(crate) struct MarkupReader {
 
 impl MarkupReader {
     /// A reader that looks for these tags and calls. Whether the prompt opened a think block
-    /// is not known: the service renders it. An answer that `has_form` holds no unread calls.
-    pub(crate) fn new(syntax: TurnSyntax, mut calls: CallRules, has_form: bool) -> Self {
+    /// is not known: the service renders it.
+    pub(crate) fn new(syntax: TurnSyntax, mut calls: CallRules, request: &Request) -> Self {
         let forces_call = calls.choice.forces_call();
         // Whether a demanded call came is only known here, where structured ones count too.
         calls.choice = unforced(calls.choice);
         let options = TurnParserOptions {
             syntax,
             prompt_opened: None,
+            answer_form: answer_form(request),
             calls,
             ..TurnParserOptions::default()
         };
         Self {
-            unread: match has_form {
-                true => UnreadCalls::default(),
-                false => UnreadCalls::of(&options),
-            },
+            unread: unread_calls(&options, request),
             parser: TurnParser::new(options),
             reply: ReplyAssembler::new(),
             logprobs: VisibleLogprobs::default(),
@@ -144,6 +145,23 @@ pub(super) fn call_rules(request: &Request, base: CallRules) -> CallRules {
     }
 }
 
+/// The form that a service is asked for; whether it keeps to it is not known.
+pub(super) fn answer_form(request: &Request) -> AnswerForm {
+    match request.answer_schema() {
+        Some(_) => AnswerForm::Asked,
+        None => AnswerForm::Free,
+    }
+}
+
+/// What to look for in a service's answer. One in a form that was asked for holds no calls,
+/// whatever its members are called.
+pub(super) fn unread_calls(parser: &TurnParserOptions, request: &Request) -> UnreadCalls {
+    match request.response_format {
+        ResponseFormat::Text => UnreadCalls::of(parser),
+        _ => UnreadCalls::default(),
+    }
+}
+
 /// The choice without its demand: structured calls may meet that, which a parser does not see.
 pub(super) fn unforced(choice: ToolChoice) -> ToolChoice {
     match choice {
@@ -161,7 +179,7 @@ pub(super) fn missing_call() -> Diagnostic {
     )
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
     Service,
     Text,
@@ -170,14 +188,10 @@ enum Source {
 /// The calls of both sources in one order, no id used twice.
 #[derive(Debug, Default)]
 struct Numbering {
-    calls: Vec<NumberedCall>,
-}
-
-#[derive(Debug)]
-struct NumberedCall {
-    source: Source,
-    source_idx: usize,
-    id: String,
+    /// Place and id of each call.
+    calls: HashMap<(Source, usize), (usize, String)>,
+    /// The ids, and the number that the next call of the same one gets.
+    ids: HashMap<String, u32>,
 }
 
 impl Numbering {
@@ -189,34 +203,64 @@ impl Numbering {
             Event::CallRejected { call_idx, call } => (call_idx, Some(&mut call.id)),
             _ => return,
         };
-        let known = self
-            .calls
-            .iter()
-            .position(|call| call.source == source && call.source_idx == *call_idx);
-        let at = known.unwrap_or_else(|| {
-            let given = id.as_deref().map_or("", String::as_str);
-            let call = NumberedCall {
-                source,
-                source_idx: *call_idx,
-                id: self.free_id(given),
-            };
-            self.calls.push(call);
-            self.calls.len() - 1
-        });
-        *call_idx = at;
+        let n_known = self.calls.len();
+        let (at, own_id) = match self.calls.entry((source, *call_idx)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let given = id.as_deref().map_or("", String::as_str);
+                place.insert((n_known, free_id(&mut self.ids, given)))
+            }
+        };
+        *call_idx = *at;
         if let Some(id) = id {
-            id.clone_from(&self.calls[at].id);
+            id.clone_from(own_id);
         }
     }
+}
 
-    /// The id itself, or one made from it that no call of the turn bears.
-    fn free_id(&self, id: &str) -> String {
-        let is_free = |id: &String| self.calls.iter().all(|call| call.id != *id);
-        let mut candidates = (2_u32..).map(|n| format!("{id}_{n}"));
-        let own = id.to_owned();
-        if is_free(&own) {
-            return own;
+/// The id itself, or one made from it that no call of the turn bears.
+fn free_id(ids: &mut HashMap<String, u32>, id: &str) -> String {
+    let mut free = id.to_owned();
+    while ids.contains_key(&free) {
+        let next = ids.entry(id.to_owned()).or_insert(2);
+        free = format!("{id}_{next}");
+        *next += 1;
+    }
+    ids.insert(free.clone(), 2);
+    free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_both_sources_have_places_and_ids_of_their_own() {
+        let mut calls = Numbering::default();
+        let mut numbered = |source, call_idx, id: &str| {
+            let (id, name) = (id.to_owned(), "f".to_owned());
+            let mut event = Event::CallStarted { call_idx, id, name };
+            calls.renumber(&mut event, source);
+            match event {
+                Event::CallStarted { call_idx, id, .. } => (call_idx, id),
+                other => panic!("it became {other:?}"),
+            }
+        };
+        for (source, given, expect) in [
+            (Source::Text, (0, "a"), (0, "a")),
+            (Source::Service, (0, "a"), (1, "a_2")),
+            (Source::Text, (1, "a_2"), (2, "a_2_2")),
+            (Source::Service, (1, "a"), (3, "a_3")),
+            // Known already.
+            (Source::Service, (0, "other"), (1, "a_2")),
+        ] {
+            let (at, id) = numbered(source, given.0, given.1);
+            assert_eq!((at, id.as_str()), expect);
         }
-        candidates.find(is_free).unwrap_or(own)
+        // Not by one another, as the square of their number: minutes of a debug build.
+        for idx in 2..200_000 {
+            numbered(Source::Text, idx, "a");
+        }
+        assert_eq!(numbered(Source::Text, 200_000, "a").0, 200_002);
     }
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use twopass_core::chat::{
     Diagnostic, DiagnosticKind, Event, InvalidToolCall, Message, OpaqueItem, Part, PassReport,
-    Reply, Request, ResponseFormat, Role, StopReason, ThinkTag, Thinking, ToolCall, TurnBudget,
+    Reply, Request, Role, StopReason, ThinkTag, Thinking, ToolCall, TurnBudget,
 };
 use twopass_core::chat_template::ThinkFraming;
 use twopass_core::control::{
@@ -26,8 +26,7 @@ use twopass_wire::facts::{Continuation, WireFacts};
 
 use super::chat::Service;
 use super::exchange::Exchange;
-use super::markup::{missing_call, unforced};
-use super::unread::UnreadCalls;
+use super::markup::{answer_form, missing_call, unforced, unread_calls};
 use super::{TurnItem, TurnSource};
 use crate::http::Deadline;
 use crate::preset::PassMeans;
@@ -328,9 +327,8 @@ impl Passes {
         if self.request.tool_choice.forces_call() && reply.tool_calls.is_empty() {
             self.note(missing_call(), &mut reply);
         }
-        let has_form = self.request.response_format != ResponseFormat::Text;
-        if !reply.content.is_empty() && !has_form {
-            let unread = UnreadCalls::of(&self.service.parser(&self.request));
+        if !reply.content.is_empty() {
+            let unread = unread_calls(&self.service.parser(&self.request), &self.request);
             if let Some(note) = unread.note(&reply) {
                 self.note(note, &mut reply);
             }
@@ -365,6 +363,7 @@ impl Service {
     fn parser(&self, request: &Request) -> TurnParserOptions {
         TurnParserOptions {
             syntax: self.syntax.clone(),
+            answer_form: answer_form(request),
             calls: CallRules {
                 choice: unforced(request.tool_choice.clone()),
                 ..self.call_rules(request)

@@ -2,7 +2,7 @@
 //! says so.
 
 use twopass_core::chat::{Diagnostic, DiagnosticKind, Reply, StopReason, ToolChoice};
-use twopass_core::control::{TurnParserOptions, read_calls};
+use twopass_core::control::{AnswerForm, TurnParserOptions, read_calls};
 use twopass_core::tool_parser::CallRules;
 
 /// Blocks of code in which a call is looked for; those behind them are not read.
@@ -20,7 +20,8 @@ impl UnreadCalls {
     pub(super) fn of(parser: &TurnParserOptions) -> Self {
         let rules = &parser.calls;
         let offers = rules.tools.as_ref().is_some_and(|tools| !tools.is_empty());
-        let may_call = offers && rules.choice != ToolChoice::None && !parser.answer_is_bound;
+        let may_call =
+            offers && rules.choice != ToolChoice::None && parser.answer_form == AnswerForm::Free;
         Self {
             rules: may_call.then(|| CallRules {
                 tools: rules.tools.clone(),
@@ -44,7 +45,7 @@ impl UnreadCalls {
                  name, would read it",
             ),
             None => (
-                code_blocks(&reply.content).find_map(called)?,
+                code_blocks(&reply.content).find_map(|block| called(&block))?,
                 "in a block of code, where calls are text: `tool_parser: fenced` reads blocks \
                  of `tool_call`, an entry of `dialects` whose `open` is the block's first line \
                  reads others",
@@ -55,17 +56,34 @@ impl UnreadCalls {
     }
 }
 
-/// The tool that the text calls in any dialect.
+/// The tool that the text calls in any dialect, its arguments valid or not.
 fn called(text: &str, rules: &CallRules, stop_reason: &StopReason) -> Option<String> {
     if text.trim().is_empty() {
         return None;
     }
-    let found = read_calls(text, rules, stop_reason).tool_calls;
-    Some(found.into_iter().next()?.name)
+    let found = read_calls(text, rules, stop_reason);
+    let valid = found.tool_calls.into_iter().map(|call| call.name);
+    let is_offered = |name: &String| rules.tools.as_ref()?.get(name);
+    let broken = found.invalid_tool_calls.into_iter();
+    let broken = broken.filter_map(|call| call.name.filter(|name| is_offered(name).is_some()));
+    valid.chain(broken).next()
 }
 
-/// What stands between Markdown's fences, without the line that names the language.
-fn code_blocks(text: &str) -> impl Iterator<Item = &str> {
-    let pieces = text.split("```").skip(1).step_by(2).take(MAX_BLOCKS);
-    pieces.filter_map(|piece| Some(piece.split_once('\n')?.1))
+/// What stands between lines of Markdown that open and close a block of code.
+fn code_blocks(text: &str) -> impl Iterator<Item = String> {
+    let mut lines = text.lines();
+    let next = move || {
+        let mark = lines.by_ref().find_map(fence)?;
+        let block = lines.by_ref().take_while(|line| fence(line) != Some(mark));
+        Some(block.collect::<Vec<_>>().join("\n"))
+    };
+    std::iter::from_fn(next).take(MAX_BLOCKS)
+}
+
+/// The marks by which a line opens or closes a block of code.
+fn fence(line: &str) -> Option<&'static str> {
+    let line = line.trim_start();
+    ["```", "~~~"]
+        .into_iter()
+        .find(|mark| line.starts_with(mark))
 }

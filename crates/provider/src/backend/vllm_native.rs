@@ -11,9 +11,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use hyper::Uri;
-use twopass_core::chat::{
-    Delivery, Event, Reply, Request, ResponseFormat, ToolCall, TurnBudget, WireFormat,
-};
+use twopass_core::chat::{Delivery, Event, Reply, Request, ToolCall, TurnBudget, WireFormat};
 use twopass_core::control::TurnSyntax;
 use twopass_core::tool_parser::{CallRules, ToolSyntax};
 use twopass_wire::error::ErrorBody;
@@ -115,10 +113,9 @@ impl VllmNative {
             // The server may have tools of its own (row B13).
             rules.tools = None;
         }
-        let has_form = request.response_format != ResponseFormat::Text;
         let turn = Turn {
             exchange,
-            markup: MarkupReader::new(self.syntax.clone(), rules.clone(), has_form),
+            markup: MarkupReader::new(self.syntax.clone(), rules.clone(), request),
             rules,
             items: VecDeque::new(),
             any_output: false,

@@ -200,12 +200,16 @@ async fn m5_a_forced_call_is_bound_by_its_schema() {
 async fn a4_a_call_in_a_format_that_nobody_looked_for_is_told() {
     let call = "{\"name\": \"get_time\", \"arguments\": {\"tz\": \"UTC\"}}";
     let fenced = format!("Sure.\n```json\n{call}\n```");
+    let tildes = fenced.replace("```", "~~~").replace("Sure", "As ``` says");
+    let broken = call.replace("{\"tz\": \"UTC\"}", "[\"UTC\"]");
     let unknown = fenced.replace("get_time", "get_date");
     let rows = [
         (fenced.as_str(), ToolChoice::Auto, true),
         (call, ToolChoice::Auto, true),
         (call, ToolChoice::None, false),
         (unknown.as_str(), ToolChoice::Auto, false),
+        (broken.as_str(), ToolChoice::Auto, true),
+        (tildes.as_str(), ToolChoice::Auto, true),
         ("It is noon.", ToolChoice::Auto, false),
     ];
     let one_pass = "    generation_config: {two_pass: false}\n";

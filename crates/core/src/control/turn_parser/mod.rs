@@ -48,11 +48,22 @@ pub struct TurnParserOptions {
     pub prompt_opened: Option<bool>,
     /// True if thinking was switched off for the request: then nothing is split.
     pub thinking_off: bool,
-    /// True if a grammar binds the answer to a form: then all of it is text, and no tag or
-    /// call is looked for in it.
-    pub answer_is_bound: bool,
+    /// Whether a form was asked for: no tag or call is looked for in it.
+    pub answer_form: AnswerForm,
     /// What may be called, ids that are taken, limits.
     pub calls: CallRules,
+}
+
+/// What is known of the answer's form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AnswerForm {
+    /// Any text.
+    #[default]
+    Free,
+    /// JSON was asked for: what begins as an object or an array is data to its end.
+    Asked,
+    /// A grammar binds it: all of it is data.
+    Bound,
 }
 
 /// How a reply ended.
@@ -69,7 +80,7 @@ pub struct TurnParser {
     syntax: TurnSyntax,
     prompt_opened: Option<bool>,
     thinking_off: bool,
-    answer_is_bound: bool,
+    answer_form: AnswerForm,
     tools_off: bool,
     in_text: Arc<Markers>,
     in_reasoning: Arc<Markers>,
@@ -146,7 +157,7 @@ impl TurnParser {
             syntax,
             prompt_opened,
             thinking_off,
-            answer_is_bound,
+            answer_form,
             calls,
         } = options;
         let reasoning = syntax.reasoning();
@@ -154,7 +165,7 @@ impl TurnParser {
         let splits = !thinking_off || reasoning.bare_close_when_off;
         let channel = syntax.tools().channel;
         let channels = channel
-            .filter(|_| !answer_is_bound || prompt_opened == Some(true))
+            .filter(|_| answer_form != AnswerForm::Bound || prompt_opened == Some(true))
             .map(|kind| ChannelReader::new(kind, prompt_opened == Some(true), false));
         let mode = match prompt_opened {
             _ if channels.is_some() => Mode::Channels,
@@ -168,7 +179,7 @@ impl TurnParser {
             in_reasoning: syntax.in_reasoning(!tools_off),
             prompt_opened,
             thinking_off,
-            answer_is_bound,
+            answer_form,
             tools_off,
             raw_blocks: match tools_off {
                 true => Arc::default(),
@@ -364,8 +375,10 @@ impl TurnParser {
     fn run(&mut self, held: &str, at_end: bool, out: &mut Vec<Event>) {
         loop {
             let step = match self.mode {
-                Mode::Text if self.answer_is_bound => self.step_bound(held, out),
-                Mode::Text => self.step_text(held, at_end, out),
+                Mode::Text => match self.is_data(held) {
+                    true => self.step_data(held, out),
+                    false => self.step_text(held, at_end, out),
+                },
                 Mode::Reasoning { pair } => self.step_reasoning(held, pair, at_end, out),
                 Mode::Block => self.step_block(held, at_end, out),
                 Mode::AfterDraft => self.step_after_draft(held, at_end, out),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    BlockReader, BlockRules, ChannelReader, Diagnostic, DiagnosticKind, Event, Input, MarkerMatch,
-    Mode, Place, RawStart, Role, Step, TurnParser,
+    AnswerForm, BlockReader, BlockRules, ChannelReader, Diagnostic, DiagnosticKind, Event, Input,
+    MarkerMatch, Mode, Place, RawStart, Role, Step, TurnParser,
 };
 
 /// What to do with a marker in answer text.
@@ -55,8 +55,16 @@ impl TurnParser {
         Step::Wait
     }
 
-    /// An answer of a demanded form: what stands in its strings is data.
-    pub(super) fn step_bound(&mut self, held: &str, out: &mut Vec<Event>) -> Step {
+    /// True if the answer is of a demanded form: what stands in its strings is data.
+    pub(super) fn is_data(&mut self, held: &str) -> bool {
+        let begins = || held[self.pos..].trim_start().starts_with(['{', '[']);
+        if self.answer_form == AnswerForm::Asked && !self.shown.any_text && begins() {
+            self.answer_form = AnswerForm::Bound;
+        }
+        self.answer_form == AnswerForm::Bound
+    }
+
+    pub(super) fn step_data(&mut self, held: &str, out: &mut Vec<Event>) -> Step {
         self.show_text(&held[self.pos..], out);
         self.pos = held.len();
         Step::Wait
