@@ -83,10 +83,15 @@ fn shown(path: &Path) -> String {
 
 /// Reads a file, or stdin for `-`, as UTF-8.
 pub(crate) fn read_text(path: &Path, what: &str) -> Result<String, Failure> {
-    String::from_utf8(read_bytes(path, what)?).map_err(|error| {
+    let text = String::from_utf8(read_bytes(path, what)?).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Failure::new(format!("{what}: {} is not UTF-8 at byte {at}", shown(path))).with_param(what)
-    })
+    })?;
+    // Editors on Windows begin files with it.
+    match text.strip_prefix('\u{feff}') {
+        Some(rest) => Ok(rest.to_owned()),
+        None => Ok(text),
+    }
 }
 
 /// Reads a file, or stdin for `-`.

@@ -13,6 +13,9 @@ use twopass_provider::{ErrorKind, ProviderError};
 
 use crate::sweep::{Record, Settings};
 
+/// More records than a sweep makes in a year.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+
 /// The first line.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,6 +54,15 @@ impl RecordFile {
             path: path.to_owned(),
             file,
         };
+        let about = records.file.metadata();
+        let about = about.map_err(|error| io_error(path, &error))?;
+        if !about.is_file() || about.len() > MAX_FILE_BYTES {
+            let message = format!(
+                "{}: is no file of at most {MAX_FILE_BYTES} bytes",
+                path.display()
+            );
+            return Err(ProviderError::new(ErrorKind::BadRequest, message).with_param("--records"));
+        }
         let mut text = String::new();
         let read = records.file.read_to_string(&mut text);
         read.map_err(|error| io_error(path, &error))?;
@@ -192,6 +204,16 @@ mod tests {
         drop(file);
         let (_, known) = RecordFile::open(&path, &settings()).unwrap();
         assert_eq!(known, [record("1"), record("3")]);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn devices_are_refused() {
+        let error = RecordFile::open(Path::new("/dev/zero"), &settings()).unwrap_err();
+        assert!(
+            error.to_string().contains("is no file of at most"),
+            "{error}"
+        );
     }
 
     #[test]
