@@ -110,6 +110,7 @@ impl CallOptions {
             tool_choice: request.tool_choice.unwrap_or_default(),
             parallel_tool_calls: request.parallel_tool_calls,
             template_kwargs: request.template_kwargs,
+            response_format: request.response_format,
             tool_parser: request.tool_parser,
             session: request.user,
             passthrough: request.passthrough,

@@ -60,6 +60,7 @@ impl VllmNative {
             logprobs: request.logprobs,
             stop: request.stop.clone(),
             template_kwargs: request.template_kwargs.clone(),
+            response_format: request.response_format.clone(),
             user: request.session.clone(),
             passthrough: request
                 .passthrough

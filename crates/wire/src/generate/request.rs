@@ -1,12 +1,13 @@
 use serde_json::{Map, Value};
 use twopass_core::chat::{
-    Arguments, BadRequest, Message, Part, Passthrough, Role, Sampling, ThinkTag, ToolCall,
-    ToolChoice, ToolSpec, WireFormat,
+    Arguments, BadRequest, Message, Part, Passthrough, ResponseFormat, Role, Sampling, ThinkTag,
+    ToolCall, ToolChoice, ToolSpec, WireFormat,
 };
 
 use crate::content::{self, read_media};
 use crate::json::{Fields, Object, decimal};
 use crate::logprobs;
+use crate::openai_chat::{FORMAT_FIELD, response_format, response_format_json};
 
 /// The most messages in one request.
 pub const MAX_MESSAGES: usize = 10_000;
@@ -50,6 +51,8 @@ pub struct GenerateRequest {
     pub logprobs: Option<u32>,
     /// Stop strings of the answer.
     pub stop: Vec<String>,
+    /// The form that the answer must have; on the wire as Chat Completions has it.
+    pub response_format: ResponseFormat,
     /// Extra variables of the chat template.
     pub template_kwargs: Vec<(String, Value)>,
     /// Whose conversation it is: requests with the same value go to the same of several servers.
@@ -98,6 +101,7 @@ impl GenerateRequest {
             sampling: read_sampling(&fields)?,
             logprobs: logprobs::read_switch(&fields)?,
             stop: read_stop(&fields)?,
+            response_format: response_format(&fields, FORMAT_FIELD)?,
             template_kwargs: read_template_kwargs(&fields)?,
             user: fields.text("user")?,
             passthrough: read_engine_fields(&fields),
@@ -149,6 +153,7 @@ impl GenerateRequest {
             "stop",
             (!self.stop.is_empty()).then(|| self.stop.clone().into()),
         );
+        put(FORMAT_FIELD, response_format_json(&self.response_format));
         let tools = self.tools.iter().map(encode_tool).collect::<Vec<_>>();
         put("tools", (!tools.is_empty()).then_some(Value::Array(tools)));
         put(

@@ -23,4 +23,6 @@ pub use request::{decode_request, encode_request};
 pub use stream::StreamDecoder;
 
 pub(crate) use reply::{finish_reason, read_stop, read_usage, usage_body};
-pub(crate) use request::{read_session, read_thinking, read_utf8, response_format};
+pub(crate) use request::{
+    FORMAT_FIELD, read_session, read_thinking, read_utf8, response_format, response_format_json,
+};

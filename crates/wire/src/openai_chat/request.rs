@@ -360,7 +360,7 @@ pub fn decode_request(body: &[u8]) -> Result<WireRequest, BadRequest> {
             logprobs: logprobs::read_switch(&fields)?,
             stop: read_stop(&fields)?,
             template_kwargs: read_template_kwargs(&fields)?,
-            response_format: response_format(&fields, CHAT_FIELD)?,
+            response_format: response_format(&fields, FORMAT_FIELD)?,
             passthrough: Passthrough::of(WireFormat::ChatCompletions, fields.extra(KNOWN)),
             session: read_session(&fields),
             ..Request::new(messages)
@@ -437,8 +437,8 @@ pub(crate) fn read_thinking(fields: &Fields<'_>) -> Result<Thinking, BadRequest>
     })
 }
 
-/// Where Chat Completions has it.
-const CHAT_FIELD: &str = "response_format";
+/// Where Chat Completions and `/generate` have it.
+pub(crate) const FORMAT_FIELD: &str = "response_format";
 
 /// A demanded form. Its name and schema lie in a member `json_schema`, or, as in the formats
 /// that came later, beside its type.
@@ -456,7 +456,7 @@ pub(crate) fn response_format(
         Some("json_schema") => {
             let spec = match format.raw("json_schema") {
                 Some(nested) => Fields::read(format.path_of("json_schema"), nested)?,
-                None if format.raw("schema").is_none() && name == CHAT_FIELD => {
+                None if format.raw("schema").is_none() && name == FORMAT_FIELD => {
                     return Err(format.fault("json_schema", "an object with a `schema`"));
                 }
                 None => format,

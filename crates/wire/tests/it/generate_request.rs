@@ -1,5 +1,7 @@
 use serde_json::{Value, json};
-use twopass_core::chat::{Media, MediaSource, Message, Part, Role, ThinkTag, ToolChoice};
+use twopass_core::chat::{
+    Media, MediaSource, Message, Part, ResponseFormat, Role, ThinkTag, ToolChoice,
+};
 use twopass_wire::generate::GenerateRequest;
 
 fn read(body: &Value) -> Result<GenerateRequest, String> {
@@ -354,4 +356,18 @@ fn what_the_embedded_engine_reads_is_kept() {
     assert_eq!(request.to_json(), body);
     let null = br#"{"messages":[{"role":"user","content":"x"}],"lora":null,"user_id":1}"#;
     assert_eq!(GenerateRequest::from_json(null).unwrap().passthrough, None);
+}
+
+/// Rows M5, F1: a demanded form crosses the wire, and is refused if it is none.
+#[test]
+fn m5_a_demanded_form_is_read() {
+    let form = json!({"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "object"}, "strict": true}});
+    for form in [form, json!({"type": "json_object"})] {
+        let request = read(&with("response_format", form.clone())).unwrap();
+        assert_ne!(request.response_format, ResponseFormat::Text);
+        let sent: Value = serde_json::from_str(&request.to_json()).unwrap();
+        assert_eq!(sent["response_format"], form);
+    }
+    let fault = read(&with("response_format", json!({"type": "json_schema"}))).unwrap_err();
+    assert!(fault.contains("response_format.json_schema"), "{fault}");
 }
