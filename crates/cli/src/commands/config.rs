@@ -65,7 +65,8 @@ fn check(as_json: bool, config: &Config) -> Result<ExitCode, Failure> {
         let fault = Provider::from_entry(config, Some(&entry.name)).err();
         let is_told = |other: &ProviderError| {
             fault.as_ref().is_some_and(|fault| {
-                fault.param() == other.param() && fault.provider() == other.provider()
+                let (told, other) = (fault.to_string(), other.message());
+                told.contains(other) || other.contains(fault.message())
             })
         };
         let mut faults = catalogue.absent(entry);

@@ -9,6 +9,7 @@ use twopass_measure::records::RecordFile;
 use twopass_measure::report::Report;
 use twopass_measure::svg::svg;
 use twopass_measure::sweep::{Outcome, Plan, Record, Settings, Sweep};
+use twopass_provider::config::ProviderConfig;
 use twopass_provider::{ErrorKind, Provider, ProviderError};
 
 use crate::args::{Shared, SweepArgs};
@@ -28,7 +29,7 @@ pub(crate) async fn run(shared: &Shared, args: SweepArgs) -> Result<ExitCode, Fa
     }
     let config = setup::config(shared, args.provider.clone(), args.model.clone())?;
     let entry = config.provider(None)?;
-    let plan = plan(&args, &dataset, (&entry.name, &entry.model_name));
+    let plan = plan(&args, &dataset, entry);
     let provider = Provider::from_entry(&config, None)?;
     let sweep = Sweep {
         provider: &provider,
@@ -87,17 +88,18 @@ pub(crate) async fn run(shared: &Shared, args: SweepArgs) -> Result<ExitCode, Fa
     })
 }
 
-fn plan(args: &SweepArgs, dataset: &Dataset, (name, model): (&str, &str)) -> Plan {
+fn plan(args: &SweepArgs, dataset: &Dataset, entry: &ProviderConfig) -> Plan {
     let mut budgets = args.budgets.clone();
     budgets.sort_unstable();
     budgets.dedup();
     Plan {
         settings: Settings {
             dataset_sha256: dataset.sha256.clone(),
-            provider: name.to_owned(),
-            model: model.to_owned(),
+            provider: entry.name.clone(),
+            model: entry.model_name.clone(),
             seed: args.seed,
-            temperature: args.temperature,
+            // Records are of one temperature, whoever said it.
+            temperature: args.temperature.or(entry.generation.sampling.temperature),
             max_response_tokens: args.max_response_tokens,
             concurrency: args.concurrency as usize,
         },
