@@ -75,54 +75,49 @@ fn config_check_finds_what_serve_refuses() {
     }
 }
 
+/// Checks that `config check` tells of exactly these faults, in this order.
+fn has_faults(place: &Place, configuration: &str, told: &[&str]) {
+    place.write("twopass.yaml", configuration);
+    let ran = place.run(&["config", "check"]);
+    assert_eq!(ran.code, i32::from(!told.is_empty()), "{}", ran.stderr);
+    let faults: Vec<_> = ran.stderr.lines().collect();
+    assert_eq!(faults.len(), told.len(), "{faults:?}");
+    for (fault, told) in faults.iter().zip(told) {
+        assert!(fault.starts_with(&format!("fault: {told}")), "{fault}");
+    }
+}
+
 /// Files that an embedded entry names must be there; what can be pulled need not.
 #[test]
 fn config_check_finds_files_that_are_not_there() {
     let place = Place::new();
-    let entry = "providers:\n  - name: a\n    provider_backend: embedded\n    model_name: gone.gguf\n    engine_config: {draft_model: nobody, lora: {kind: kind.gguf, dry: dry.gguf}}\n";
-    place.write("twopass.yaml", entry);
     place.write("dry.gguf", "an adapter");
-    let ran = place.run(&["config", "check"]);
-    assert_eq!(ran.code, 1);
-    let faults: Vec<_> = ran.stderr.lines().collect();
-    assert_eq!(faults.len(), 3, "{faults:?}");
-    for (fault, told) in faults.iter().zip([
+    let entry = "providers:\n  - name: a\n    provider_backend: embedded\n    model_name: gone.gguf\n    engine_config: {draft_model: nobody, lora: {kind: kind.gguf, dry: dry.gguf}}\n";
+    let told = [
         "provider `a`: model_name: no file `",
         "provider `a`: engine_config.draft_model: ",
         "provider `a`: engine_config.lora.kind: no file `",
-    ]) {
-        assert!(fault.starts_with(&format!("fault: {told}")), "{fault}");
-    }
-    place.write(
-        "twopass.yaml",
-        entry
-            .replace("gone.gguf", "smollm2-135m")
-            .replace("nobody", "qwen2.5-coder-0.5b")
-            .replace("kind: kind.gguf, ", ""),
-    );
-    let ran = place.run(&["config", "check"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ];
+    has_faults(&place, entry, &told);
+    let present = entry
+        .replace("gone.gguf", "smollm2-135m")
+        .replace("nobody", "qwen2.5-coder-0.5b")
+        .replace("kind: kind.gguf, ", "");
+    has_faults(&place, &present, &[]);
 }
 
-/// A model that writes no text, and what is not there beside another fault.
+/// A model that writes no text, and what is not there beside another fault; each is told once.
 #[test]
 fn config_check_finds_all_that_an_entry_cannot_run_with() {
     let place = Place::new();
-    place.write(
-        "twopass.yaml",
-        "providers:\n  - {name: v, provider_backend: embedded, model_name: wordllama-256}\n  - name: a\n    provider_backend: embedded\n    engine_config: {threads: 9999, lora: {dry: dry.gguf}}\n",
-    );
-    let ran = place.run(&["config", "check"]);
-    assert_eq!(ran.code, 1);
-    let faults: Vec<_> = ran.stderr.lines().collect();
-    assert_eq!(faults.len(), 3, "{faults:?}");
-    for (fault, told) in faults.iter().zip([
+    let entries = "providers:\n  - {name: v, provider_backend: embedded, model_name: wordllama-256}\n  - {name: u, provider_backend: embedded, model_name: nobody}\n  - name: a\n    provider_backend: embedded\n    engine_config: {threads: 9999, lora: {dry: dry.gguf}}\n";
+    let told = [
         "provider `v`: `wordllama-256` makes vectors, not text",
-        "must be 1 to 256, got 9999",
+        "provider `u`: unknown model `nobody`",
+        "provider `a`: `threads`: must be 1 to 256, got 9999",
         "provider `a`: engine_config.lora.dry: no file `",
-    ]) {
-        assert!(fault.contains(told), "{fault}");
-    }
+    ];
+    has_faults(&place, entries, &told);
 }
 
 #[test]
